@@ -62,6 +62,15 @@ def ours() -> Iterator[Measure]:
         yield lambda n: messages(connection, n)
 
 
+@contextmanager
+def ours_blocking() -> Iterator[Measure]:
+    from manytail import broker
+
+    parameters = broker.ConnectionParameters("bench")
+    with broker.BlockingConnection(parameters) as connection:
+        yield lambda n: messages(connection, n)
+
+
 def messages_of_threads(connection: Any, n: int) -> float:
     """Messages per second: a thread per queue publishes to it while callbacks on a channel per queue ack."""
     each = max(1, n // CHANNELS)
@@ -200,6 +209,12 @@ ROWS = [
         "publish, callback, ack through a direct exchange, one channel",
         {"ours": ours},
         Target(">=", 150_000),
+        rounds=9,
+    ),
+    row(
+        "broker-blocking",
+        "the same with callbacks in the thread of start_consuming, and on a pool",
+        {"ours": ours_blocking, "Broker.connect": ours},
         rounds=9,
     ),
     of_threads("broker-4", ""),

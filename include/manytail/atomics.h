@@ -108,7 +108,9 @@ MT_DEFINE_ATOMIC(uptr, uintptr_t, mt_atomic_uptr)
 /* Prefetch, for writing, a cache line that will be written soon. Inline assembly on x86-64: __builtin_prefetch(p, 1) is
  * a read prefetch there, after which the store has to fetch the line again, from the core that read it last. */
 static inline void mt_prefetch_write(void *p) {
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#if defined(__SANITIZE_ADDRESS__)
+    (void)*(volatile char *)p; /* an address outside of its object is reported */
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*(volatile char *)p));
 #elif defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(p, 1);

@@ -10,13 +10,13 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
+    MT_EMPTY, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
     mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
-from manytail._eq_manager cimport credit_point, entries_point, is_interested, locked_answer
+from manytail._eq_manager cimport credit_point, is_interested, locked_answer
 from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
@@ -104,7 +104,7 @@ cdef class Points:
         self.subs = subs
         credit_point(points, &self.credit.p)
         for i in range(len(subs)):
-            entries_point(points + i + 1, &(<Subscription>subs[i]).s, True)
+            (<Subscription>subs[i]).place(points + i + 1)
         return 0
 
     cdef object attempt(self):
@@ -148,17 +148,10 @@ cdef class Points:
 
     cdef object entry_or_wait(self):
         """One try of a coroutine. Returns an Entry, or the Waiting to await."""
-        cdef Waiting waiting
         found = self.attempt()
         if found is not None:
             return found
-        waiting = new_waiting_at(self, self.all, self.count())
-        waiting.forwarded = entries_were_forwarded
-        return waiting
-
-
-cdef void entries_were_forwarded(Waiting it) noexcept:
-    (<Points>it.of).release_unclaimed()
+        return new_waiting_at(self, self.all, self.count())
 
 
 cdef Points new_points(Credit credit, tuple subs, Consumer owner):
@@ -196,8 +189,6 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
         mt_point()
         if again(points.all, points.count(), &r, deadline):
             continue
-        if r == MT_INTERRUPTED:
-            points.release_unclaimed()
         raise_if_failed(r)
         raise Empty             # MT_TIMEOUT
 
@@ -596,7 +587,6 @@ def _find_or_wait(Consumer owner not None, listener):
         return True
     waiting = ListenerWaiting.__new__(ListenerWaiting)
     waiting.listener = listener
-    waiting.forwarded = entries_were_forwarded
     wait_at(waiting, points, points.all, points.count())
     if waiting.prepare() != WAIT:
         return False

@@ -60,7 +60,7 @@ from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, l
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport (
-    at_fork, given_options, int_argument, maxsize_argument, raise_if_failed, set_count, unpicklable,
+    at_fork, given_options, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable,
 )
 from manytail._waiting cimport (
     NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
@@ -790,7 +790,7 @@ cdef class EntryQueue:
                     self.put_one(item, deadline, headers, priority, ttl, delay, group, origin)
                     n += 1
         except (Full, ShutDown, KeyboardInterrupt) as stopped:
-            set_count(stopped, n)
+            note_count(stopped, n)
             raise
         return n
 

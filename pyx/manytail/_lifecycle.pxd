@@ -23,5 +23,5 @@ cdef int64_t maxsize_argument(object value) except? -7
 cdef tuple given_options(str call, dict options, dict defaults)
 cdef object unpicklable(object it, str why=*)
 cdef int raise_if_failed(int status) except -1
-cdef int set_count(object error, int64_t count) except -1
+cdef int note_count(object error, int64_t count) except -1
 cdef void unclosed(str text) noexcept

@@ -147,13 +147,14 @@ cdef int raise_if_failed(int status) except -1:
     return -1 if status == MT_INTERRUPTED else status
 
 
-cdef int set_count(object error, int64_t count) except -1:
-    """Tell in an exception how many items went in. No signal handler runs here: its exception would replace this
-    one."""
+cdef int note_count(object error, int64_t count) except -1:
+    """Set error.count, how many items a call has put before this exception; one of the caller's own may refuse it.
+
+    contextlib.suppress would run Python code here: a signal handler may raise there, and its exception has no count."""
     try:
         error.count = count
-    except Exception:           # it comes from an iterable or a sizer, and may refuse attributes
-        return 0
+    except Exception:
+        pass
     return 0
 
 

@@ -273,9 +273,9 @@ cdef enum:
 
 
 cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
-    """Prefetch a cache line for writing, once per line of eight slots: a getter on another core may have read that line
-    last, and fetching it takes longer than eight puts."""
-    if not s.gil_locked and slot % 8 == 0:
+    """Prefetch a cache line of the tail chunk for writing, once per line of eight slots: a getter on another core may
+    have read that line last, and fetching it takes longer than eight puts."""
+    if not s.gil_locked and slot % 8 == 0 and slot < s.tail.cap:
         mt_prefetch_write(chunk_items(s.tail) + slot)
 
 
@@ -1731,9 +1731,9 @@ cdef inline int get_within(queue *q, uintptr_t *item, subqueue **taken_from, int
 cdef inline int get_many_within(queue *q, uintptr_t *items, int64_t n, int64_t timeout_ns,
                                 int64_t *count) noexcept nogil:
     count[0] = 0
-    if n <= 0:
-        return MT_OK
-    return get_or_wait(q, items, n, NULL, timeout_ns, count)
+    if n < 0 or (n > 0 and items == NULL):
+        return MT_BADARG
+    return MT_OK if n == 0 else get_or_wait(q, items, n, NULL, timeout_ns, count)
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

@@ -49,10 +49,10 @@ from manytail._mq_held cimport (
     begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
 )
 from manytail._ready cimport ready_append, ready_node, ready_remove
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, raise_if_failed, set_count, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner,
-    visit_tasks, wait_node, wait_point,
+    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post,
+    sooner, visit_tasks, wait_node, wait_point,
 )
 
 from collections.abc import Mapping
@@ -1050,7 +1050,7 @@ cdef class SubQueue:
                         raise Full
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt, ValueError, TypeError, OverflowError) as error:
-            set_count(error, count)
+            note_count(error, count)
             raise
         return count
 

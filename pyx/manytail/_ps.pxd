@@ -66,8 +66,7 @@ from manytail._c cimport (
     mt_load_acquire_uptr, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64,
     mt_load_seq_cst_u32, mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free,
     mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr,
-    mt_yield_cpu, ps_cas_i64, ps_cas_u32, ps_cas_uptr, ps_fetch_add_i64, ps_fetch_add_u32, ps_xchg_i64, ps_xchg_u32,
-    unlikely,
+    ps_cas_i64, ps_cas_u32, ps_cas_uptr, ps_fetch_add_i64, ps_fetch_add_u32, ps_xchg_i64, ps_xchg_u32, unlikely,
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport (
@@ -140,6 +139,7 @@ ctypedef struct pubsub:
     mt_atomic_u32 shut              # 1: a shutdown has begun; SLOT_SHUT may not be written yet
     mt_atomic_u32 nwaiting          # the sum of `waiting` over all subscribers
     mt_atomic_u32 not_full_waiting  # not_full.n, for trimmers, which read it without the lock
+    message_chunk *end_chunk        # for mark_end, which must not need memory; NULL: linked. Under capacity_lock
     char pad0[CACHE_LINE]
     # Takers and trimmers.
     mt_atomic_u32 trimming          # TRIM_*
@@ -283,9 +283,13 @@ cdef inline pubsub *new_pubsub() noexcept nogil:
     if q == NULL:
         return NULL
     c = new_chunk(FIRST_CAP)
-    if c == NULL:
+    q.end_chunk = new_chunk(1)
+    if c == NULL or q.end_chunk == NULL:
+        free(c)
+        free(q.end_chunk)
         mt_free_aligned(q)
         return NULL
+    fill(q.end_chunk, 0, SLOT_SHUT)
     # relaxed because: no other thread has it yet
     mt_store_relaxed_u32(&q.refs, 1)
     mt_store_relaxed_uptr(&q.newest, <uintptr_t>c)      # relaxed because: no other thread has it yet
@@ -308,6 +312,7 @@ cdef inline void free_pubsub(pubsub *q) noexcept nogil:
         next_record = s.next
         mt_free_aligned(s)
         s = next_record
+    free(q.end_chunk)
     mt_retired_free(mt_epoch_destroy(&q.epoch))
     mt_free_aligned(q)
 
@@ -594,9 +599,9 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
 
 
 cdef inline void mark_end(pubsub *q) noexcept nogil:
-    """Write SLOT_SHUT into the first empty slot, or link a chunk that holds it. No message is accepted after that."""
+    """Write SLOT_SHUT into the first empty slot, or link a chunk that holds it. No message is accepted after that. One
+    thread at a time."""
     cdef mt_pin *own
-    cdef message_chunk *fresh
     cdef list_end end
     # pairs with: mt_load_acquire in is_shut
     ps_xchg_u32(&q.shut, 1)
@@ -609,14 +614,9 @@ cdef inline void mark_end(pubsub *q) noexcept nogil:
             if claim(end.chunk, end.slot, SLOT_SHUT):
                 break
             continue
-        fresh = new_chunk(1)
-        if fresh == NULL:
-            mt_yield_cpu()      # no memory, and a shutdown cannot fail: try again
-            continue
-        fill(fresh, 0, SLOT_SHUT)
-        if link(q, &end, fresh):
+        if link(q, &end, q.end_chunk):
+            q.end_chunk = NULL
             break
-        free(fresh)
     unpin(q, own)
 
 

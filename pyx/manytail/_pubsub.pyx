@@ -26,7 +26,7 @@ from manytail._cpython cimport (
     traverseproc, visitproc,
 )
 from manytail._lifecycle cimport (
-    int_argument, maxsize_argument, raise_if_failed, set_count, tell_of_forks, unclosed, unpicklable,
+    int_argument, maxsize_argument, note_count, raise_if_failed, tell_of_forks, unclosed, unpicklable,
 )
 from manytail._waiting cimport (
     NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
@@ -351,7 +351,7 @@ cdef class PubSubQueue:
                     self.publish_slow(item, deadline)
                     count += 1
         except (Full, ShutDown, KeyboardInterrupt) as error:
-            set_count(error, count)
+            note_count(error, count)
             raise
         return count
 

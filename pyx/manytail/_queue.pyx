@@ -28,7 +28,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
+    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
     likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
 )
 from manytail._cpython cimport (
@@ -44,8 +44,9 @@ from manytail._mq cimport (
 )
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._waiting cimport (
-    FIRST_SLICE_US, NEVER, ONCE, WAIT, again, deadline_from, finish_wait, keep_tasks, make_point, new_waiter, notify,
-    notify_all, park, post, prepare_to_wait, wait_list, wait_node, wait_point, waiter,
+    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, first_slice, keep_tasks, make_point, new_waiter, notify,
+    notify_all, poll_all, post, prepare_to_wait, sleep_on_lists, sleep_until_posted, wait_list, wait_node, wait_point,
+    waiter,
 )
 
 import math
@@ -290,10 +291,10 @@ cdef class Condition:
     Unlike with threading.Condition, `wait` holds the mutex when it ends even if a signal handler raises, and a wake-up
     of a wait that ends so goes to another waiter."""
     cdef object mutex
-    cdef mt_lock lock           # guards `waiters`; the mutex cannot: notify does not know whether its caller holds it
+    cdef mt_lock lock           # guards the rest; the mutex cannot: notify does not know whether its caller holds it
     cdef wait_list waiters
-    cdef int64_t notifications  # how often somebody notified; under `lock`
-    cdef int64_t waits          # calls of wait() that have not ended; under the mutex
+    cdef int64_t waits          # those on the list, and those that run signal handlers
+    cdef int64_t wake_ups       # so far: tells a wait that runs signal handlers that it may have missed one
 
     def __cinit__(self, mutex):
         self.mutex = mutex
@@ -357,7 +358,7 @@ cdef class Condition:
         if self.waits == 0:
             return False
         enter_lock(&self.lock, False, True)
-        self.notifications += 1
+        self.wake_ups += 1
         notify(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
         post(to_post)
@@ -366,68 +367,76 @@ cdef class Condition:
     cdef void wake_all(self) noexcept:
         cdef wait_node *to_post = NULL
         enter_lock(&self.lock, False, True)
-        self.notifications += 1
+        self.wake_ups += 1
         notify_all(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
         post(to_post)
 
+    cdef int64_t count_wait(self, int64_t change) noexcept:
+        """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
+        cdef int64_t before
+        enter_lock(&self.lock, False, True)
+        self.waits += change
+        before = self.wake_ups
+        leave_lock(&self.lock, False)
+        return before
+
     cdef bint wait_until(self, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
         """Wait. Returns whether it was notified. owner: do not sleep if its bound is no longer `bound`.
 
-        The first sleep is not that of again(): the mutex is released between joining the list and sleeping, and that
-        may raise. Signal handlers run without the mutex and off the list. If others are notified in that time, the wait
-        ends too: the notification may have been meant for it."""
+        again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
         cdef wait_point p
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_wake_ups, <void *>self)
+        p.forward = forward_wake_up
+        p.key = self.count_wait(1)
+        try:
+            return self.wait_at(&p, deadline, owner, bound)
+        finally:
+            self.count_wait(-1)
+
+    cdef bint wait_at(self, wait_point *p, int64_t deadline, BaseQueue owner, int64_t bound) except -1:
+        cdef long long slice_us = first_slice(True)
         cdef int r
-        cdef bint notified
-        cdef long long slice_us = FIRST_SLICE_US
         cdef object failure = None
         cdef waiter *w = new_waiter(1, NULL)
         if w == NULL:
             raise MemoryError
-        make_point(&p, &self.waiters, &self.lock, False, True, poll_notifications, <void *>self)
-        p.forward = forward_notification
-        p.key = self.notifications          # the caller holds the mutex, as notifiers do
-        prepare_to_wait(&p, 1, w)
-        self.waits += 1
+        r = prepare_to_wait(p, 1, w)
         try:
             self.mutex.release()
         except BaseException:
-            self.waits -= 1
-            finish_wait(&p, 1, w, False)
+            if r == WAIT:
+                finish_wait(p, 1, w, False)
             raise
         # The setter of maxsize writes the bound before it wakes all. Either it has found this waiter, or its use of the
         # list's lock makes the new bound visible here.
-        r = MT_TIMEOUT if owner is not None and owner.bound != bound else park(w.sem, deadline, True, &slice_us)
-        if r == MT_INTERRUPTED:
-            enter_lock(&self.lock, False, True)
-            p.key = self.notifications
-            leave_lock(&self.lock, False)
-        finish_wait(&p, 1, w, r == MT_INTERRUPTED)
-        notified = p.woken
-        if r == MT_INTERRUPTED:
-            r = MT_EMPTY
-            notified = again(&p, 1, &r, deadline)
+        if r == WAIT and owner is not None and owner.bound != bound:
+            finish_wait(p, 1, w, False)
+            r = MT_OK if p.woken else MT_TIMEOUT
+        if r == WAIT:
+            r = sleep_on_lists(p, 1, w, deadline, &slice_us)
+        if r == WAIT:
+            r = sleep_until_posted(p, 1, deadline)
+        if r != MT_OK and r != MT_TIMEOUT:
             failure = failure_of(r)
         failure = acquired(self.mutex, failure)
-        self.waits -= 1
         if failure is not None:
-            if notified:
+            if r == MT_OK:
                 self.wake_one()
             raise failure
-        return notified
+        return r == MT_OK
 
     cdef void forget_other_threads(self) noexcept:
         mt_lock_reset(&self.lock)
         keep_tasks(&self.waiters, PyThread_get_thread_ident())
 
 
-cdef int poll_notifications(wait_point *p, bint parking) noexcept nogil:
-    """The users of a condition check what they wait for."""
-    return WAIT if (<Condition>p.of).notifications == p.key else MT_OK
+cdef int poll_wake_ups(wait_point *p, bint parking) noexcept nogil:
+    """Whether a wake-up came since the wait began. What it was for the users of a condition check."""
+    return MT_OK if (<Condition>p.of).wake_ups != p.key else WAIT
 
 
-cdef void forward_notification(wait_point *p, wait_node **to_post) noexcept nogil:
+cdef void forward_wake_up(wait_point *p, wait_node **to_post) noexcept nogil:
     notify(p.list, to_post)
 
 
@@ -439,6 +448,7 @@ cdef class Event:
     cdef mt_lock lock           # guards the other fields
     cdef wait_list waiters
     cdef bint happened
+    cdef int64_t times          # how often set() was called
     cdef object __weakref__
 
     def __cinit__(self):
@@ -456,6 +466,7 @@ cdef class Event:
         cdef wait_node *to_post = NULL
         enter_lock(&self.lock, False, True)
         self.happened = True
+        self.times += 1
         notify_all(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
         post(to_post)
@@ -472,8 +483,11 @@ cdef class Event:
         cdef wait_point p
         cdef int r
         make_point(&p, &self.waiters, &self.lock, False, True, poll_event, <void *>self)
+        enter_lock(&self.lock, False, True)
+        p.key = self.times
+        leave_lock(&self.lock, False)
         while True:
-            r = MT_OK if p.woken or self.happened else MT_EMPTY
+            r = MT_OK if poll_all(&p, 1) == MT_OK else MT_EMPTY
             if not again(&p, 1, &r, deadline):
                 return raise_if_failed(r) == MT_OK
 
@@ -483,16 +497,16 @@ cdef class Event:
 
 
 cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
-    return MT_OK if (<Event>p.of).happened else WAIT
+    """Whether it is set, or was set since the wait began."""
+    return MT_OK if (<Event>p.of).happened or (<Event>p.of).times != p.key else WAIT
 
 
-cdef object failure_of(int r):
-    """The exception of a status, or None."""
+cdef object failure_of(int status):
+    """The exception of raise_if_failed()."""
     try:
-        raise_if_failed(r)
+        raise_if_failed(status)
     except BaseException as error:
         return error
-    return None
 
 
 cdef object acquired(object mutex, object failure):

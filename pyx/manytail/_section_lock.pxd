@@ -8,23 +8,22 @@
 #
 # Invariants
 #   S1  `owner` is written only under `guard`. 0 means: free.
-#   S2  `contenders` counts the threads that found the lock taken and will look again before they sleep, woken ones
-#       included.
+#   S2  `contenders` counts the threads that found the lock taken, or were woken, and try before they do anything else.
+#       One whose try failed is not counted; if it finds the lock free when it is about to sleep, it is again.
 #   S3  While the lock is free and threads sleep, `contenders` > 0. So no wake-up is lost: a contender takes the lock,
-#       and its release looks for waiters again; or it sleeps, which it does only if it finds the lock taken.
+#       and its release looks for waiters again; or it finds the lock taken.
 #   S4  A thread that runs Python code (a signal handler, or a finalizer) in its wait is not counted and on no list. So
 #       that code may take the lock, and sleep for it, like any other.
 # Progress: blocking.
 from libc.stdint cimport int64_t
 
 from manytail._c cimport (
-    GIL_LOCKED, MT_EMPTY, MT_FREE_THREADED, MT_INTERRUPTED, MT_OK, PyThread_get_thread_ident, mt_atomic_i64, mt_backoff,
+    GIL_LOCKED, MT_EMPTY, MT_FREE_THREADED, MT_OK, PyThread_get_thread_ident, mt_atomic_i64, mt_backoff,
     mt_backoff_spin, mt_load_relaxed_i64, mt_lock, mt_lock_reset, mt_point, mt_store_relaxed_i64, unlikely,
 )
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport (
-    FIRST_SLICE_US, NEVER, WAIT, again, keep_tasks, make_point, notify, post, run_signal_handlers, wait_list, wait_node,
-    wait_point,
+    NEVER, WAIT, again, keep_tasks, make_point, notify, post, wait_list, wait_node, wait_point,
 )
 
 cdef enum:
@@ -78,16 +77,11 @@ cdef inline int contend(section_lock *lock) noexcept nogil:
     cdef int r
     make_point(&p, &lock.waiters, &lock.guard, GIL_LOCKED, True, poll_owner, lock)
     p.forward = forward_turn
-    p.handlers_later = True
-    p.slice_us = FIRST_SLICE_US
     while True:
         spin(lock)
         r = try_as_contender(lock)
-        if again(&p, 1, &r, NEVER):
-            continue
-        if r != MT_INTERRUPTED or run_signal_handlers() < 0:
+        if not again(&p, 1, &r, NEVER):
             return r
-        count_contender(lock)
 
 
 cdef inline void unlock(section_lock *lock) noexcept nogil:
@@ -128,26 +122,19 @@ cdef inline int try_as_contender(section_lock *lock) noexcept nogil:
     enter(&lock.guard, GIL_LOCKED, True)
     if owner_of(lock) == 0:
         set_owner(lock, this_thread())
-        lock.contenders -= 1
         r = MT_OK
+    lock.contenders -= 1
     leave(&lock.guard, GIL_LOCKED)
     return r
-
-
-cdef inline void count_contender(section_lock *lock) noexcept nogil:
-    enter(&lock.guard, GIL_LOCKED, True)
-    lock.contenders += 1
-    leave(&lock.guard, GIL_LOCKED)
 
 
 # Under the guard:
 cdef inline int poll_owner(wait_point *p, bint parking) noexcept nogil:
     cdef section_lock *lock = <section_lock *>p.of
-    if owner_of(lock) == 0:
-        return MT_OK
-    if parking:
-        lock.contenders -= 1       # whoever wakes it counts it again
-    return WAIT
+    if owner_of(lock) != 0:
+        return WAIT                 # whoever wakes it counts it again
+    lock.contenders += parking
+    return MT_OK
 
 
 cdef inline void wake_contender(section_lock *lock, wait_node **to_post) noexcept nogil:
@@ -158,8 +145,8 @@ cdef inline void wake_contender(section_lock *lock, wait_node **to_post) noexcep
 
 
 cdef inline void forward_turn(wait_point *p, wait_node **to_post) noexcept nogil:
-    """A contender leaves: a signal came, or there is no memory."""
+    """A waiter leaves: a signal came, or there is no memory."""
     cdef section_lock *lock = <section_lock *>p.of
-    lock.contenders -= 1
+    lock.contenders -= p.woken
     if owner_of(lock) == 0:
         wake_contender(lock, to_post)

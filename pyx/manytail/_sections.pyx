@@ -130,10 +130,13 @@ cdef class RunningItem:
     def __reduce__(self):
         raise unpicklable(self, "threads of this process wait for it")
 
-    def begin(self, tuple item):
-        """Whether the item runs. False: its addressee is gone."""
+    def begin(self, tuple item, batch=None):
+        """Whether the item runs. False: its addressee is gone. It leaves the head of `batch` in the same step: a signal
+        handler that raises in the caller finds it either there, or begun."""
         cdef object addressee = item[0], number = item[1], _begun = None      # let go after unlocking
         cdef bint gone
+        if batch is not None:
+            batch.popleft()
         enter(&self.guard, GIL_LOCKED, True)
         try:
             gone = addressee.gone
@@ -148,7 +151,7 @@ cdef class RunningItem:
         return not gone
 
     def end(self):
-        """The item has ended. Returns the events to set."""
+        """The item has ended, if one ran. Sets the events of who watched it."""
         cdef list watchers = []
         cdef object _ended          # let go after unlocking
         enter(&self.guard, GIL_LOCKED, True)
@@ -156,7 +159,8 @@ cdef class RunningItem:
         if self.watchers:
             watchers, self.watchers = self.watchers, watchers
         leave(&self.guard, GIL_LOCKED)
-        return watchers
+        for watcher in watchers:
+            watcher.set()
 
     def runs(self):
         """Whether an item runs."""

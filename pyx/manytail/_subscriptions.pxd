@@ -60,6 +60,7 @@ cdef class Subscription:
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
     cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1
     cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2
+    cdef void place(self, wait_point *p) noexcept
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
     cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1

@@ -222,7 +222,7 @@ cdef class Subscription:
         cdef acquired_entry t
         if self.credit is not None:
             return consumer_waits.get(self.credit, (self,), deadline, False)
-        entries_point(p, &self.s, True)
+        self.place(p)
         while True:
             if r == -1:
                 r = self.take(&t, p)
@@ -232,8 +232,6 @@ cdef class Subscription:
                 self.refuse(r)
             r = MT_EMPTY
             if not again(p, 1, &r, deadline):
-                if r == MT_INTERRUPTED:
-                    self.release_unclaimed()
                 self.refuse(r)
             r = -1
 
@@ -463,6 +461,12 @@ cdef class Subscription:
                 return rivals.items[i].id
         return WANTED
 
+    cdef void place(self, wait_point *p) noexcept:
+        """The point at which a get waits; the get refers to this subscription."""
+        entries_point(p, &self.s, True)
+        p.owner = <void *>self
+        p.forwarded = entry_was_forwarded
+
     cdef void release_unclaimed(self) noexcept:
         """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
         dead letters run Python code."""
@@ -544,7 +548,7 @@ cdef class Subscription:
         cdef int r
         if self.credit is not None:
             return self.linger_with_credit(out, n, deadline)
-        entries_point(&p, &self.s, True)
+        self.place(&p)
         while len(out) < n:
             r = self.take(&t, &p)
             if r == MT_OK:
@@ -553,8 +557,6 @@ cdef class Subscription:
             if r != MT_EMPTY:
                 return 0
             if not again(&p, 1, &r, deadline):
-                if r == MT_INTERRUPTED:
-                    self.release_unclaimed()
                 if r == MT_INTERRUPTED or r == MT_NOMEM:
                     self.refuse(r)
                 return 0
@@ -601,9 +603,8 @@ cdef class Subscription:
         if r != MT_EMPTY and r != NO_CREDIT:
             self.refuse(r)
         waiting = new_waiting(self)
-        entries_point(&waiting.point, &self.s, True)
+        self.place(&waiting.point)
         waiting.point.key = p.key
-        waiting.forwarded = entry_was_forwarded
         return waiting
 
     # -------------------------------------------------------------------------------------------------------- iteration
@@ -803,8 +804,9 @@ cdef class Browser:
         return NULL
 
 
-cdef void entry_was_forwarded(Waiting it) noexcept:
-    (<Subscription>it.of).release_unclaimed()
+cdef void entry_was_forwarded(wait_point *p) noexcept nogil:
+    with gil:
+        (<Subscription>p.owner).release_unclaimed()
 
 
 # --------------------------------------------------------------------------------------------------------------- making

@@ -30,7 +30,7 @@ from manytail._c cimport (
     PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
 )
 from manytail._lifecycle cimport raise_if_failed
-from manytail._waiting cimport FIRST_SLICE_US, park, run_signal_handlers
+from manytail._waiting cimport WAIT, first_slice, park, run_signal_handlers
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object)
@@ -71,14 +71,13 @@ cdef class TimerEvent:
 
     def wait(self, int64_t when):
         """Sleep until set(), or until `when` (ns of the monotonic clock)."""
-        cdef long long slice_us = FIRST_SLICE_US
+        cdef long long slice_us = first_slice(True)
         cdef int r = park(self.sem, when, True, &slice_us)
+        while r == WAIT or r == MT_INTERRUPTED:
+            raise_if_failed(MT_INTERRUPTED if run_signal_handlers() < 0 else MT_OK)
+            r = park(self.sem, when, True, &slice_us)
         if r == MT_OK:
             mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
-        elif r == MT_INTERRUPTED:       # in the child of a fork this may be the main thread
-            raise_if_failed(MT_INTERRUPTED if run_signal_handlers() < 0 else MT_OK)
-        else:
-            raise_if_failed(r)
 
 
 class ServiceThread:

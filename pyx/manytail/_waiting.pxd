@@ -8,9 +8,6 @@
 #     sleep until posted                               post each node
 #     leave the list, if still on it; try again
 #
-# A signal ends the sleep early. Then the waiter leaves the list, forwards its notification, runs the signal handlers,
-# and joins the list again.
-#
 # Source: a condition variable (monitor, Mesa semantics), opened up so that a wait can have a deadline, end by a signal,
 # belong to an event loop, survive a fork, and be for several conditions at once.
 #
@@ -40,13 +37,17 @@
 #   A5  No Python code runs under a lock. Posting a task runs some, so it comes after unlocking, and after posting all
 #       threads.
 #   A6  In the child of a fork, lists keep the tasks of the thread that forked. That thread itself is on a list only if
-#       a signal handler forked during its wait: it is posted and tries again. Waiters of other threads leak.
+#       it forked between joining the list and sleeping, in the release of a Condition's mutex: it is posted and tries
+#       again. Waiters of other threads leak.
 #   A7  A coroutine that finds nothing to wait for yields to its loop before it tries again.
-#   A8  Signal handlers run while the call is on no list and has no notification to answer. A handler may take, put, or
-#       sleep for long. If the call that it interrupts were on a list, a notification could go to that call, which
-#       cannot answer before its handler ends. Other waiters would sleep beside the item.
+#   A8  Signal handlers are Python code: they may sleep, raise, or use the structure themselves. They run while their
+#       call is on no list and its notification is answered or forwarded, because it cannot go on before they end. Else
+#       what came for it would lie there, and a handler that waits for just that would wait for ever. After them the
+#       call polls, so it misses nothing that came meanwhile, and takes its old place in the list.
 #
-# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers.
+# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers. They do so each time
+# before they wait, so also a call that loses one race after another serves them, and after each sleep that a signal or
+# the end of a slice (see park) has ended.
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -127,6 +128,7 @@ ctypedef struct wait_list:
     wait_node *first[2]         # [THREADS] and [TASKS], each in order of arrival
     wait_node *last[2]
     int64_t n                   # of both together
+    int64_t arrivals            # how many waits have joined it so far
 
 ctypedef struct wait_point:
     wait_list *list
@@ -134,15 +136,13 @@ ctypedef struct wait_point:
     bint gil_locked             # the GIL is that lock
     bint attached               # whether the waiting call is attached
     bint woken                  # the last wait at this point ended by a notification, which is not answered yet
+    int64_t arrival             # the wait's place in the order of the list; 0: it has not joined it yet
     int64_t key                 # for `poll`: the number of events that the last try saw
     uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
     uint32_t spin_limit         # 0: do not spin
     int64_t amount              # how much it waits for, in a list that notify_fitting() serves
-    # Only with attached and one point: again() returns MT_INTERRUPTED without an exception where signal handlers are to
-    # run, and its caller runs them.
-    bint handlers_later
-    long long slice_us          # with handlers_later: the next slice of park()
     void *of                    # for the functions below: the structure that has the list
+    void *owner                 # for `forwarded`: a Python object
     # The functions are called with the lock held.
     # Returns WAIT, MT_OK (try again), or the status that the call returns. parking: the waiter is on the list, so from
     # here on whoever makes the condition true has to notify.
@@ -151,6 +151,8 @@ ctypedef struct wait_point:
     void (*changed)(wait_point *p) noexcept nogil
     # Notify the next waiter if the condition holds for it. NULL: a notification always goes to all waiters.
     void (*forward)(wait_point *p, wait_node **to_post) noexcept nogil
+    # Called attached and without locks after a waiter has left and forwarded. NULL: nothing is left to do.
+    void (*forwarded)(wait_point *p) noexcept nogil
 
 
 # ---------------------------------------------------------------------------------------------------------------- lists
@@ -159,20 +161,30 @@ cdef inline int kind_of(wait_node *node) noexcept nogil:
 
 
 cdef inline void push(wait_list *l, wait_node *node) noexcept nogil:
-    """Join the list. The node holds a reference to its waiter from here on (A4)."""
+    """Join the list, at the old place after signal handlers have run (A8). The node holds a reference to its waiter
+    from here on (A4)."""
     cdef int kind = kind_of(node)
+    cdef wait_node *before = l.last[kind]
+    if node.point.arrival == 0:
+        l.arrivals += 1
+        node.point.arrival = l.arrivals
     if kind == TASKS:
         keep(<size_t>node.who.task)
     else:
         mt_fetch_add_relaxed_u32(&node.who.refs, 1)     # relaxed because: the caller holds a reference
     node.state = QUEUED
-    node.next = NULL
-    node.prev = l.last[kind]
-    if node.prev != NULL:
-        node.prev.next = node
+    while before != NULL and before.point.arrival > node.point.arrival:
+        before = before.prev
+    node.prev = before
+    node.next = l.first[kind] if before == NULL else before.next
+    if before != NULL:
+        before.next = node
     else:
         l.first[kind] = node
-    l.last[kind] = node
+    if node.next != NULL:
+        node.next.prev = node
+    else:
+        l.last[kind] = node
     l.n += 1
 
 
@@ -326,14 +338,15 @@ cdef inline void make_point(wait_point *p, wait_list *waiters, mt_lock *lock, bi
     p.gil_locked = gil_locked
     p.attached = attached
     p.woken = False
+    p.arrival = 0
     p.spin_first = 0
     p.spin_limit = 0
     p.amount = 1
-    p.handlers_later = False
     p.of = of
     p.poll = poll
     p.changed = NULL
     p.forward = NULL
+    p.forwarded = NULL
 
 
 cdef inline int64_t nanoseconds(double seconds) noexcept nogil:
@@ -407,6 +420,9 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
         unref(w)
     if to_post != NULL:
         post(to_post)
+    for i in range(n):
+        if forward and p[i].forwarded != NULL:
+            p[i].forwarded(p + i)
 
 
 cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_node **to_post) noexcept nogil:
@@ -422,6 +438,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
     p.woken = was == NOTIFIED
     if forward and p.woken and p.forward != NULL:
         p.forward(p, to_post)
+        p.woken = False
     leave(p.lock, p.gil_locked)
     if was == QUEUED and w.task == NULL:
         unref(w)
@@ -440,15 +457,16 @@ cdef inline void give_up(wait_point *p, int n, bint all) noexcept nogil:
             leave(p[i].lock, p[i].gil_locked)
     if to_post != NULL:
         post(to_post)
+    for i in range(n):
+        if p[i].forwarded != NULL and (all or p[i].woken):
+            p[i].forwarded(p + i)
 
 
 cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept nogil:
     """After a try that returned *r, wait if it found nothing. True: try again. False: the call returns *r.
 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
-    raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count.
-
-    Signal handlers run here also if the call does not sleep: others may take what it polls, again and again."""
+    raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count."""
     cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
         # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
@@ -458,10 +476,9 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
         return False
     for i in range(n):
         p[i].woken = False
+        p[i].arrival = 0
     if deadline == ONCE:
         s = poll_all(p, n)
-    elif p.attached and not p.handlers_later and run_signal_handlers() < 0:
-        s = MT_INTERRUPTED
     elif deadline != NEVER and mt_now_ns() >= deadline:
         s = poll_all(p, n)
         if s == WAIT:
@@ -475,52 +492,55 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
 
 cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexcept nogil:
     """Wait as a thread. MT_OK: try again. Else what the call returns."""
+    cdef long long slice_us = first_slice(p.attached)
     cdef mt_backoff spin
-    cdef long long slice_us = p.slice_us if p.handlers_later else FIRST_SLICE_US
-    cdef int r
+    cdef waiter *w
+    cdef int r = WAIT
     spin.step = p.spin_first
     spin.limit = p.spin_limit
-    while MT_FREE_THREADED and p.spin_limit and mt_backoff_spin(&spin):
+    if p.attached and run_signal_handlers() < 0:
+        return MT_INTERRUPTED
+    while MT_FREE_THREADED and p.spin_limit and r == WAIT and mt_backoff_spin(&spin):
         r = poll_all(p, n)
-        if r != WAIT:
-            return r
-    while True:
-        r = sleep_on_lists(p, n, deadline, &slice_us)
-        if r != MT_INTERRUPTED:
-            return r
-        if p.handlers_later:
-            p.slice_us = slice_us
-            return r
-        if run_signal_handlers() < 0:
-            return r
+    while r == WAIT:
+        w = new_waiter(n, NULL)
+        if w == NULL:
+            give_up(p, n, True)
+            return MT_NOMEM
+        r = prepare_to_wait(p, n, w)
+        if r == WAIT:
+            r = sleep_on_lists(p, n, w, deadline, &slice_us)
+    return r
 
 
-cdef inline int sleep_on_lists(wait_point *p, int n, int64_t deadline, long long *slice_us) noexcept nogil:
-    """Join the lists, sleep, leave them. MT_OK: try again. MT_INTERRUPTED: signal handlers are to run (A8). Else what
-    the call returns."""
-    cdef waiter *w = new_waiter(n, NULL)
-    cdef int r, i
-    cdef bint woken = False
-    if w == NULL:
-        give_up(p, n, True)
-        return MT_NOMEM
-    r = prepare_to_wait(p, n, w)
-    if r != WAIT:
-        return r
+cdef inline int sleep_on_lists(wait_point *p, int n, waiter *w, int64_t deadline, long long *slice_us) noexcept nogil:
+    """Sleep after prepare_to_wait(), and leave the lists. MT_OK: try again. WAIT: signal handlers ran, if there were
+    signals; join the lists again. Else what the call returns."""
+    cdef int r
     mt_point()
     r = park(w.sem, deadline, p.attached, slice_us)
     mt_point()
     finish_wait(p, n, w, r == MT_INTERRUPTED)
+    if r == WAIT and is_woken(p, n):
+        return MT_OK                    # the handlers can run after the try
+    if (r == WAIT or r == MT_INTERRUPTED) and run_signal_handlers() < 0:
+        return MT_INTERRUPTED
+    if r == MT_OK or is_woken(p, n):
+        return MT_OK                    # notified, perhaps just before leaving the list: a try has to answer (A2)
+    return MT_TIMEOUT if r == MT_TIMEOUT else WAIT
+
+
+cdef inline bint is_woken(wait_point *p, int n) noexcept nogil:
+    cdef int i
     for i in range(n):
-        woken |= p[i].woken
-        if r == MT_INTERRUPTED:
-            p[i].woken = False          # forwarded
-    # If a notification came just before leaving the lists, a try has to answer it (A2).
-    return MT_OK if r == MT_TIMEOUT and woken else r
+        if p[i].woken:
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------------------------- sleeping
-# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and a signal ends the sleep.
+# A thread sleeps on a PyThread lock: every platform has it, it takes a timeout, and a signal ends the sleep. The caller
+# of park() then runs Python's signal handlers. If one raises, the wait ends, else it goes on until the same deadline.
 cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
     """How long to sleep; rounded up, so that a wait never ends early. -1: the deadline is over."""
     cdef int64_t left
@@ -544,9 +564,13 @@ cdef inline int sleep_once(void *sem, long long us, bint attached) noexcept nogi
     return got
 
 
-# A signal that comes between the run of the handlers and falling asleep does not end the sleep. So at the start and
-# after each signal the main thread looks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline.
-# On Windows no signal ends a sleep, so there the main thread always sleeps in slices.
+# A signal that comes between detaching and falling asleep does not end the sleep. So at the start and after each signal
+# the main thread checks for signals after 1, 10 and 100 ms, and only then sleeps until the deadline. On Windows no
+# signal ends a sleep, so there the main thread always sleeps in slices.
+cdef inline long long first_slice(bint attached) noexcept nogil:
+    return FIRST_SLICE_US if attached and PyThread_get_thread_ident() == main_thread else 0
+
+
 cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
     """The slice after one that ended with `got`. 0: none, sleep until the deadline."""
     if semaphores_miss_signals:
@@ -557,26 +581,23 @@ cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
 
 
 cdef inline int park(void *sem, int64_t deadline, bint attached, long long *slice_us) noexcept nogil:
-    """Sleep until the semaphore is posted: MT_OK. MT_TIMEOUT: the deadline is over. MT_INTERRUPTED: the caller leaves
-    its lists, runs the signal handlers, and waits again if none raised (A8). No exception is set.
-
-    slice_us: for the main thread, FIRST_SLICE_US at the first call of a wait; updated."""
-    cdef bint slices = attached and PyThread_get_thread_ident() == main_thread
+    """Sleep until the semaphore is posted: MT_OK; or MT_TIMEOUT. MT_INTERRUPTED: a signal came. WAIT: a slice is over.
+    After both the caller runs the signal handlers, on no list, and sleeps again; no exception is set.
+    The first sleep has slice_us[0] = first_slice(attached)."""
     cdef long long us
     cdef int got
     while True:
         us = microseconds_left(deadline)
         if us < 0:
             return MT_TIMEOUT
-        if slices and slice_us[0] and us > slice_us[0]:
-            us = slice_us[0]
+        if slice_us[0]:
+            us = min(us, slice_us[0])
         got = sleep_once(sem, us, attached)
         if got == PY_LOCK_ACQUIRED:
             return MT_OK
-        if slices:
+        if got == PY_LOCK_INTR or slice_us[0]:
             slice_us[0] = next_slice(got, slice_us[0])
-        if slices or (attached and got == PY_LOCK_INTR):
-            return MT_INTERRUPTED
+            return MT_INTERRUPTED if got == PY_LOCK_INTR else WAIT
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection
@@ -597,14 +618,11 @@ cdef class Waiting:
     cdef int n                  # of `points`
     cdef waiter *w
     cdef object of              # keeps alive what the points refer to
-    # Called attached, without locks, after finish(True) has forwarded; or NULL.
-    cdef void (*forwarded)(Waiting it) noexcept
     cdef object loop            # asyncio's event loop, or trio's token
     cdef object arrival         # what the coroutine awaits: an asyncio future, or a trio event
     cdef bint trio
     cdef mt_atomic_u32 finished     # 1: the lists are left, or somebody is doing that
     cdef int prepare(self) noexcept
-    cdef bint woken(self) noexcept
     cdef void finish(self, bint forward) noexcept
     cdef bint schedule(self) noexcept
     cdef bint is_closed(self, object error) except -1

@@ -14,7 +14,7 @@ import sys
 import threading
 
 cdef extern from "Python.h":
-    int PyErr_CheckSignals() noexcept       # the exception is left set, for the caller of park()
+    int PyErr_CheckSignals() noexcept       # the exception is left set
     void PyErr_SetInterrupt()
     void PyErr_Fetch(PyObject **, PyObject **, PyObject **)
     void PyErr_Restore(PyObject *, PyObject *, PyObject *)
@@ -232,14 +232,7 @@ cdef class Waiting:
             raise
         self.finish(False)
         # If a notification came just before finish(), a try has to answer it (A2).
-        return MT_TIMEOUT if deadline != NEVER and not self.woken() else MT_OK
-
-    cdef bint woken(self) noexcept:
-        cdef int i
-        for i in range(self.n):
-            if self.points[i].woken:
-                return True
-        return False
+        return MT_TIMEOUT if deadline != NEVER and not is_woken(self.points, self.n) else MT_OK
 
     async def yield_once(self):
         """A try that fails and a condition that then holds may follow one another for ever: let the loop run."""
@@ -247,8 +240,6 @@ cdef class Waiting:
             await yield_to(self.trio)
         except BaseException:
             give_up(self.points, self.n, False)     # of several points some may have been notified
-            if self.forwarded != NULL:
-                self.forwarded(self)
             raise
 
     async def posted_or_over(self, double seconds):
@@ -264,7 +255,10 @@ cdef class Waiting:
 
     cdef int prepare(self) noexcept:
         """Join the lists. WAIT: a post will come. Else a status, and the wait is finished."""
-        cdef int r = prepare_to_wait(self.points, self.n, self.w)
+        cdef int i, r
+        for i in range(self.n):
+            self.points[i].arrival = 0
+        r = prepare_to_wait(self.points, self.n, self.w)
         if r != WAIT:
             # pairs with: mt_xchg_acq_rel in finish: a post that comes in between must not finish it again
             mt_xchg_acq_rel_u32(&self.finished, 1)
@@ -274,8 +268,6 @@ cdef class Waiting:
         # pairs with: itself, in other threads; mt_xchg_acq_rel in prepare
         if mt_xchg_acq_rel_u32(&self.finished, 1) == 0:
             finish_wait(self.points, self.n, self.w, forward)
-            if forward and self.forwarded != NULL:
-                self.forwarded(self)
 
     cdef bint schedule(self) noexcept:
         """Have the loop wake the coroutine. False: the loop is closed.

@@ -169,10 +169,11 @@ cdef class WorkPool:
         """Count out n workers that failed, and start one for the calls whose submits counted on them. If that fails
         too, the next submit or the end of the pool tries again."""
         if lose_workers(&self.p, n):
+            # Compiled, as in note_count(): contextlib.suppress would let a signal handler raise before the start.
             try:
                 self.start_threads(1)
             except Exception:
-                return 0
+                pass
         return 0
 
     def work(self):

@@ -45,6 +45,7 @@ ALWAYS = [
     "executor-fairness",
     "broker",
     "broker-4",
+    "broker-blocking",
     "broker-topic",
     "map-long-tail",
     "pubsub-publish-0",

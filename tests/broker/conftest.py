@@ -13,7 +13,9 @@ from broker import sides
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "side" in metafunc.fixturenames:
-        names = ["manytail", pytest.param("server", marks=pytest.mark.rabbitmq)] if sides.SERVER else ["manytail"]
+        names = list(getattr(metafunc.module, "SIDES", ["manytail", "blocking"]))
+        if sides.SERVER:
+            names.append(pytest.param("server", marks=pytest.mark.rabbitmq))
         metafunc.parametrize("side", names, indirect=True)
 
 

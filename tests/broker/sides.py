@@ -86,6 +86,8 @@ class Side:
     version: tuple[int, ...] = (99,)
     exceptions: Any
     Properties: Any
+    pika: Any  # the module, and an address for its URLParameters: of sides with a BlockingConnection
+    url: str
 
     def __init__(self) -> None:
         self.connections: list[Any] = []
@@ -228,6 +230,34 @@ class Manytail(Side):
         self.executor.shutdown()
 
 
+class Blocking(Manytail):
+    """Connections whose callbacks run in the thread of the test, when that settles."""
+
+    name = "blocking"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pika = manytail_broker
+        self.url = f"amqp://guest:guest@host-{self._unique}/%2F"
+
+    def connect(self) -> Any:
+        connection = manytail_broker.BlockingConnection(manytail_broker.URLParameters(self.url))
+        self.broker = connection._broker
+        self.connections.append(connection)
+        return connection
+
+    def settle(self) -> None:
+        """Serve the connections in turn, until a round of each has run nothing."""
+        while [each for each in self.connections if each._dispatch._ready or each._dispatch._serving]:
+            self.wait(0)
+
+    def wait(self, seconds: float) -> None:
+        serving = [connection for connection in self.connections if connection.is_open]
+        for connection in serving:
+            if connection.is_open:
+                connection.sleep(seconds / len(serving))
+
+
 class Server(Side):
     name = "server"
 
@@ -235,15 +265,14 @@ class Server(Side):
         import pika
 
         super().__init__()
+        self.pika = pika
+        self.url = f"amqp://guest:guest@{SERVER}/%2F?heartbeat=0"
         self.exceptions = pika.exceptions
         self.Properties = pika.BasicProperties
         self._fences: dict[Any, Any] = {}
 
     def connect(self) -> Any:
-        import pika
-
-        host, port = SERVER.rsplit(":", 1)
-        connection = pika.BlockingConnection(pika.ConnectionParameters(host, int(port), heartbeat=0))
+        connection = self.pika.BlockingConnection(self.pika.URLParameters(self.url))
         self.connections.append(connection)
         return connection
 
@@ -308,7 +337,7 @@ class Server(Side):
 
 @contextmanager
 def side(name: str) -> Iterator[Side]:
-    made: Side = Manytail() if name == "manytail" else Server()
+    made: Side = {"manytail": Manytail, "blocking": Blocking, "server": Server}[name]()
     try:
         yield made
     finally:

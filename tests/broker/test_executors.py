@@ -97,7 +97,7 @@ def test_a_lane_that_never_gets_empty_does_not_keep_the_interpreter_alive():
     assert run_script("""
 import threading
 from manytail import broker
-channel = broker.BlockingConnection().channel()
+channel = broker.Broker().connect().channel()
 channel.queue_declare("q")
 seen = threading.Event()
 def callback(channel, method, properties, body):

@@ -247,6 +247,6 @@ def test_reserved_names(side: Side) -> None:
         )
 
 
-@behaviour()
+@behaviour(until="4.0")
 def test_an_unknown_type_of_exchange(side: Side) -> None:
     assert side.code(lambda channel: channel.exchange_declare(side.unique("x"), "nonsense")) == 503

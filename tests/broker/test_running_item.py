@@ -24,7 +24,7 @@ class Addressee:
 def test_an_item_of_an_addressee_that_is_gone_does_not_begin() -> None:
     running, addressee = RunningItem(), Addressee()
     assert running.begin((addressee, 1))
-    assert running.end() == []
+    running.end()
     addressee.gone = True
     assert not running.begin((addressee, 2))
     assert running.seen(addressee) == 1
@@ -41,13 +41,24 @@ def test_an_item_that_needs_no_ack_leaves_the_buffer_when_it_begins() -> None:
 
 def test_the_end_of_an_item_returns_the_events_of_those_who_watch_its_addressee() -> None:
     running, addressee, other = RunningItem(), Addressee(), Addressee()
-    assert not running.watch(addressee, "too early")
+    events = early, of_another, first, of_any, late = [Event() for _ in range(5)]
+    assert not running.watch(addressee, early)
     running.begin((addressee, 1))
-    assert not running.watch(other, "of another")
-    assert running.watch(addressee, "first")
-    assert running.watch(None, "of any")
-    assert running.end() == ["first", "of any"]
-    assert not running.watch(None, "too late")
+    assert not running.watch(other, of_another)
+    assert running.watch(addressee, first)
+    assert running.watch(None, of_any)
+    running.end()
+    assert not running.watch(None, late)
+    assert [event.is_set() for event in events] == [False, False, True, True, False]
+
+
+def test_the_head_of_a_batch_is_removed_whether_or_not_it_begins() -> None:
+    running, addressee, gone = RunningItem(), Addressee(), Addressee()
+    gone.gone = True
+    batch = deque([(addressee, 1), (gone, 2), (addressee, 3)])
+    assert running.begin(batch[0], batch)
+    assert not running.begin(batch[0], batch)
+    assert [number for _, number in batch] == [3]
 
 
 @pytest.mark.thread_unsafe(reason="the switch interval")
@@ -61,8 +72,7 @@ def test_nothing_begins_after_an_addressee_was_found_gone_and_idle() -> None:
                 number = 0
                 while running.begin((addressee, number := number + 1)):
                     begun.set()
-                    for watcher in running.end():
-                        watcher.set()
+                    running.end()
 
             with Threads() as threads:
                 threads.start(serve)

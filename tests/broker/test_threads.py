@@ -15,7 +15,7 @@ from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
 from manytail.broker import Broker, Channel, Connection, exceptions
-from manytail.broker._runtime import Lane, Timer
+from manytail.broker._runtime import PoolLane, Timer
 from manytail.executor import KeyedExecutor
 
 
@@ -243,7 +243,7 @@ def test_a_given_executor_is_not_shut_down_ours_is(broker: Broker) -> None:
         connection.close()
         assert given.submit(int).result(DEADLINE) == 0
     connection = broker.connect()
-    executor = connection._executor
+    executor = connection._dispatch.executor
     assert isinstance(executor, KeyedExecutor)
     connection.close()
     with pytest.raises(RuntimeError):
@@ -508,8 +508,8 @@ def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
     channel = connection.channel()
     channel.queue_declare("q")
     waits = threading.Event()
-    wait_idle = Lane.wait_idle
-    monkeypatch.setattr(Lane, "wait_idle", lambda lane: (waits.set(), wait_idle(lane)))
+    wait_idle = PoolLane.wait_idle
+    monkeypatch.setattr(PoolLane, "wait_idle", lambda lane: (waits.set(), wait_idle(lane)))
 
     def callback(channel: Channel, *_: Any) -> None:
         channel.stop_consuming()

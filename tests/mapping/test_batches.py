@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Delivery, Failure, Progress, RetryLater, concurrent_map
-
-from .test_limits import Mapped, everywhere, in_threads
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
 
 # ---------------------------------------------------------------------------------------------------- batches
 @everywhere
-def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Mapped) -> None:
+def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Way) -> None:
     calls: list[list[int]] = []
 
     def fn(items: list[int]) -> list[int]:
@@ -36,7 +35,7 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Mapped) -> No
 
 
 @everywhere
-def test_a_batch_has_items_of_one_key(mapped: Mapped) -> None:
+def test_a_batch_has_items_of_one_key(mapped: Way) -> None:
     calls: list[list[int]] = []
 
     def fn(items: list[int]) -> list[int]:
@@ -72,13 +71,13 @@ def test_without_linger_a_free_worker_takes_what_waits() -> None:
 
 
 def test_a_full_window_starts_what_lingers() -> None:
-    assert in_threads(
+    assert mapped(
         lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10
     ) == list(range(50))
 
 
 @everywhere
-def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) -> None:
+def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> None:
     calls: list[list[int]] = []
 
     def fn(items: list[int]) -> list[Any]:
@@ -98,7 +97,7 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Mapped) ->
 
 
 @everywhere
-def test_retry_later_defers_the_batch_or_its_item(mapped: Mapped) -> None:
+def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
     attempts: list[tuple[int, int]] = []
     raised: list[int] = []
 
@@ -115,7 +114,7 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Mapped) -> None:
     def with_delivery(items: list[int], delivery: list[Delivery]) -> list[Any]:
         return fn(items, delivery)
 
-    if mapped is in_threads:
+    if not mapped.is_async:
         assert mapped(with_delivery, range(3), batch=3, linger=3_600, workers=1, defer_timeout=60) == [0, 1, 2]
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
@@ -133,7 +132,7 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
         calls.append(items)
         return result
 
-    failures = in_threads(fn, range(3), batch=3, linger=3_600, retries=3, errors="return")
+    failures = mapped(fn, range(3), batch=3, linger=3_600, retries=3, errors="return")
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
@@ -153,7 +152,7 @@ def test_what_a_lazy_result_raises_fails_the_call() -> None:
     def fn(items: list[int]) -> Sequence[int]:
         return Lazy() if 1 in items else items
 
-    zero, one, two = in_threads(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
+    zero, one, two = mapped(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
     assert (zero, type(one.error), two) == (0, ZeroDivisionError, 2)
 
 
@@ -166,7 +165,7 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
         released.wait(DEADLINE)
         return items
 
-    failures = in_threads(fn, range(4), batch=4, linger=3_600, timeout=0.05, retries=3, errors="return")
+    failures = mapped(fn, range(4), batch=4, linger=3_600, timeout=0.05, retries=3, errors="return")
     released.set()
     assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
     assert calls == [[0, 1, 2, 3]]
@@ -186,7 +185,7 @@ def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
 # ---------------------------------------------------------------------------------------------------- equal items
 @everywhere
 @pytest.mark.parametrize("batch", [1, 7])
-def test_equal_items_share_one_call(mapped: Mapped, batch: int) -> None:
+def test_equal_items_share_one_call(mapped: Way, batch: int) -> None:
     called: list[int] = []
     seen: list[Progress] = []
 
@@ -211,7 +210,7 @@ def test_after_a_failure_the_next_one_is_called_by_itself() -> None:
             raise OSError(len(calls))
         return len(calls)
 
-    results = in_threads(fn, [7] * 5, dedup=1, workers=4, errors="return")
+    results = mapped(fn, [7] * 5, dedup=1, workers=4, errors="return")
     assert len(calls) == 3
     assert sorted(str(result.error) for result in results if isinstance(result, Failure)) == ["1", "2"]
     assert [result for result in results if not isinstance(result, Failure)] == [3, 3, 3]
@@ -236,7 +235,7 @@ EQUAL: list[tuple[Any, Any, bool]] = [
 @pytest.mark.parametrize(("first", "second", "equal"), EQUAL, ids=repr)
 def test_items_are_equal_in_type_and_value(first: Any, second: Any, equal: bool) -> None:
     calls: list[Any] = []
-    in_threads(lambda item: calls.append(item), [first, second], dedup=10, workers=1)
+    mapped(lambda item: calls.append(item), [first, second], dedup=10, workers=1)
     assert len(calls) == (1 if equal else 2)
 
 
@@ -248,7 +247,7 @@ def test_item_id_says_what_the_key_is_made_of() -> None:
         return item["id"]  # type: ignore[no-any-return]
 
     items = [{"id": 1, "at": object()}, {"id": 1, "at": object()}, {"id": 2, "at": object()}]
-    assert in_threads(fn, items, dedup=10, item_id=lambda item: item["id"], workers=1) == [1, 1, 2]
+    assert mapped(fn, items, dedup=10, item_id=lambda item: item["id"], workers=1) == [1, 1, 2]
     assert len(set(keys)) == len(keys) == 2
-    failures = in_threads(lambda item: item, items, dedup=10, errors="return")
+    failures = mapped(lambda item: item, items, dedup=10, errors="return")
     assert {type(failure.error) for failure in failures} == {TypeError}

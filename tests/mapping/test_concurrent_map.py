@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.maps import Way, collect, everywhere, in_callers_loops, in_loops, mapped
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
+Run = Callable[[Any], Any]  # runs a coroutine in a loop
 
 
 def ended(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -42,20 +44,6 @@ def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-
-
-async def collect(results: Any) -> list[Any]:
-    async with aclosing(results):
-        return [result async for result in results]
-
-
-def mapped(fn: Any, items: Any, **options: Any) -> list[Any]:
-    """Runs a plain function in threads, an `async def` in its own loop."""
-    return list(concurrent_map(fn, items, **options))
-
-
-def mapped_in_loop(fn: Any, items: Any, **options: Any) -> list[Any]:
-    return asyncio.run(collect(aconcurrent_map(fn, items, **options)))
 
 
 async def double(item: int) -> int:
@@ -87,13 +75,21 @@ def test_a_list_is_read_without_a_reader(kind: Any, window: int) -> None:
     assert any(readers) == (kind is iter)
 
 
-def test_threads_that_share_the_results_get_each_once_and_end() -> None:
-    """A slot that is not freed would stop the map."""
-    for _ in range(5):
-        results = concurrent_map(abs, range(2_000), workers=4, max_in_flight=40)
-        with Threads() as threads:
-            tasks = [threads.start(lambda results=results: list(results)) for _ in range(4)]
-            assert sorted(result for task in tasks for result in task.result()) == list(range(2_000))
+def test_threads_that_take_results_one_after_the_other_get_each_once() -> None:
+    results, turn = concurrent_map(abs, range(2_000), workers=4, max_in_flight=40), threading.Lock()
+
+    def take() -> list[int]:
+        taken = []
+        while True:
+            with turn:
+                result = next(results, None)
+            if result is None:
+                return taken
+            taken.append(result)
+
+    with Threads() as threads:
+        tasks = [threads.start(take) for _ in range(4)]
+        assert sorted(result for task in tasks for result in task.result()) == list(range(2_000))
 
 
 def test_the_values_of_an_exhausted_list_are_not_dropped_by_a_worker() -> None:
@@ -118,13 +114,10 @@ def test_the_values_of_an_exhausted_list_are_not_dropped_by_a_worker() -> None:
 
 
 @pytest.mark.parametrize("order", ["input", "key", "completion"])
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_every_item_once_in_the_promised_order(how: str, order: Any) -> None:
-    options: dict[str, Any] = {"workers": 8, "order": order, "key": lambda item: item % 7}
-    if how == "threads":
-        results = mapped(lambda item: 2 * item, range(500), **options)
-    else:
-        results = (mapped if how == "own loop" else mapped_in_loop)(double, range(500), **options)
+@everywhere
+def test_every_item_once_in_the_promised_order(mapped: Way, order: Any) -> None:
+    fn = double if mapped.is_async else lambda item: 2 * item
+    results = mapped(fn, range(500), workers=8, order=order, key=lambda item: item % 7)
     assert sorted(results) == [2 * item for item in range(500)]
     if order == "input":
         assert results == sorted(results)
@@ -136,21 +129,17 @@ def test_every_item_once_in_the_promised_order(how: str, order: Any) -> None:
 
 
 @pytest.mark.parametrize("timed", [{}, {"timeout": DEADLINE}], ids=["untimed", "timed"])
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_calls_of_a_key_go_on_whatever_priorities_its_items_have(how: str, timed: dict[str, Any]) -> None:
+@everywhere
+def test_calls_of_a_key_go_on_whatever_priorities_its_items_have(mapped: Way, timed: dict[str, Any]) -> None:
     options: dict[str, Any] = {"workers": 2, "order": "key", "key": bool, "priority": lambda item: item % 2}
-    if how == "threads":
-        results = ended(mapped, lambda item: 2 * item, range(20), **options, **timed)
-    else:
-        run = mapped if how == "own loop" else mapped_in_loop
-        results = ended(run, double, range(20), **options, **timed)
+    results = ended(mapped, double if mapped.is_async else lambda item: 2 * item, range(20), **options, **timed)
     assert [result for result in results if result] == [2 * item for item in range(1, 20)]
 
 
 @pytest.mark.parametrize("awaits", [True, False])
 @pytest.mark.parametrize("timed", [{}, {"timeout": DEADLINE}], ids=["untimed", "timed"])
-@pytest.mark.parametrize("run", [mapped, mapped_in_loop], ids=["own loop", "caller's loop"])
-def test_a_coroutine_that_cancels_its_own_task(run: Callable[..., Any], timed: dict[str, Any], awaits: bool) -> None:
+@in_loops
+def test_a_coroutine_that_cancels_its_own_task(mapped: Way, timed: dict[str, Any], awaits: bool) -> None:
     async def fn(item: int) -> int:
         task = asyncio.current_task()
         assert task is not None
@@ -160,7 +149,7 @@ def test_a_coroutine_that_cancels_its_own_task(run: Callable[..., Any], timed: d
                 await asyncio.sleep(0)
         return item
 
-    results = ended(run, fn, range(9), workers=1, errors="return", **timed)
+    results = ended(mapped, fn, range(9), workers=1, errors="return", **timed)
     for item, result in enumerate(results):
         if awaits and item % 3 == 0:
             assert isinstance(result.error, asyncio.CancelledError)
@@ -168,7 +157,8 @@ def test_a_coroutine_that_cancels_its_own_task(run: Callable[..., Any], timed: d
             assert result == item
 
 
-def test_an_input_that_cancels_its_own_task_fails_the_map() -> None:
+@in_callers_loops
+def test_an_input_that_cancels_its_own_task_fails_the_map(run: Run) -> None:
     async def items() -> AsyncIterator[int]:
         yield 1
         task = asyncio.current_task()
@@ -182,7 +172,7 @@ def test_an_input_that_cancels_its_own_task_fails_the_map() -> None:
         with pytest.raises(asyncio.CancelledError):
             await anext(results)
 
-    ended(asyncio.run, main())
+    ended(run, main())
 
 
 def test_no_worker_starts_after_the_deadline() -> None:
@@ -244,8 +234,8 @@ def test_a_slow_input_holds_back_no_finished_result() -> None:
     assert list(results) == [2]
 
 
-@pytest.mark.parametrize("how", [mapped, mapped_in_loop])
-def test_an_exception_of_the_input_comes_after_the_results_before_it(how: Any) -> None:
+@in_loops
+def test_an_exception_of_the_input_comes_after_the_results_before_it(mapped: Way) -> None:
     def items() -> Iterator[int]:
         yield from range(20)
         raise OSError("the input broke")
@@ -258,38 +248,21 @@ def test_an_exception_of_the_input_comes_after_the_results_before_it(how: Any) -
         return item
 
     with pytest.raises(OSError, match="the input broke"):
-        how(note, items(), workers=4)
+        mapped(note, items(), workers=4)
     assert sorted(seen) == list(range(20))
 
 
 # ---------------------------------------------------------------------------------------------------- failures
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_raise_yields_what_comes_before_and_names_key_and_attempts(how: str) -> None:
+@everywhere
+def test_raise_yields_what_comes_before_and_names_key_and_attempts(mapped: Way) -> None:
     def fail(item: int) -> int:
         if item == 30:
             raise ValueError("no")
         return item
 
-    async def afail(item: int) -> int:
-        await asyncio.sleep(0)
-        return fail(item)
-
-    options = {"workers": 4, "key": lambda item: f"k{item % 3}", "retries": 2, "backoff": 0.0}
     got: list[int] = []
-
-    async def in_loop() -> None:
-        async for result in aconcurrent_map(afail, range(100), **options):  # type: ignore[arg-type]
-            got.append(result)  # noqa: PERF401 - what came before the exception counts
-
-    def run() -> None:
-        if how == "caller's loop":
-            asyncio.run(in_loop())
-        else:
-            fn: Any = fail if how == "threads" else afail
-            got.extend(concurrent_map(fn, range(100), **options))  # type: ignore[arg-type]
-
     with pytest.raises(ValueError, match="no") as caught:
-        run()
+        mapped(fail, range(100), workers=4, key=lambda item: f"k{item % 3}", retries=2, backoff=0.0, into=got)
     assert got == list(range(30))
     assert caught.value.__notes__ == ["manytail: the item with key 'k0' failed after 3 attempts"]
     assert manytail_threads() == []
@@ -298,22 +271,16 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(how: str) -> 
 @pytest.mark.parametrize(
     "kind", [StopIteration, StopAsyncIteration, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
 )
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_whatever_fn_raises_is_the_failure_of_its_item(how: str, kind: type[BaseException]) -> None:
+@everywhere
+def test_whatever_fn_raises_is_the_failure_of_its_item(mapped: Way, kind: type[BaseException]) -> None:
     def fail(item: int) -> int:
         if item == 3:
             raise kind()
         return item
 
-    async def afail(item: int) -> int:
-        return fail(item)
-
-    if how == "threads":
-        results = mapped(fail, range(6), errors="return", workers=2)
-    else:
-        results = (mapped if how == "own loop" else mapped_in_loop)(afail, range(6), errors="return", workers=2)
+    results = mapped(fail, range(6), errors="return", workers=2)
     assert [result for result in results if not isinstance(result, Failure)] == [0, 1, 2, 4, 5]
-    expected = RuntimeError if how != "threads" and kind is StopIteration else kind  # no coroutine can raise it
+    expected = RuntimeError if mapped.is_async and kind is StopIteration else kind  # no coroutine can raise it
     assert isinstance(results[3].error, expected)
     assert (results[3].item, results[3].attempts, results[3].key) == (3, 1, None)
 
@@ -330,17 +297,16 @@ def test_what_fn_raised_keeps_its_context() -> None:
     assert isinstance(caught.value.__context__, KeyError)
 
 
-@pytest.mark.parametrize("how", ["threads", "caller's loop"])
+@everywhere
 @pytest.mark.parametrize("option", ["priority", "cost"])
-def test_an_item_without_a_priority_or_cost_keeps_its_place_in_its_key(how: str, option: str) -> None:
+def test_an_item_without_a_priority_or_cost_keeps_its_place_in_its_key(mapped: Way, option: str) -> None:
     def of(item: int) -> int:
         if item == 2:
             raise OSError("no")
         return 1
 
     options: dict[str, Any] = {"key": bool, option: of, "order": "key", "workers": 1, "errors": "return"}
-    run = mapped if how == "threads" else mapped_in_loop
-    results = run(double, [1, 1, 2, 3], **options)
+    results = mapped(lambda item: 2 * item, [1, 1, 2, 3], **options)
     assert [result for result in results if isinstance(result, int)] == [2, 2, 6]
     assert isinstance(results[2].error, OSError)
     assert results[2].key is True
@@ -367,7 +333,8 @@ def test_an_exception_that_is_false_fails_the_map_too() -> None:
         mapped(str, items())
 
 
-def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
+@in_callers_loops
+def test_an_input_that_awaits_something_cancelled_fails_the_map(run: Run) -> None:
     async def items() -> AsyncIterator[int]:
         yield 1
         waited = asyncio.get_running_loop().create_future()
@@ -380,7 +347,7 @@ def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(anext(results), DEADLINE)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
@@ -440,8 +407,8 @@ def test_a_key_whose_eq_waits_for_another_map_is_compared_under_no_lock() -> Non
         assert task.result() == [0, 1]
 
 
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_retry_later_is_no_attempt(how: str) -> None:
+@everywhere
+def test_retry_later_is_no_attempt(mapped: Way) -> None:
     calls: list[tuple[int, int]] = []
 
     def busy(item: int, delivery: Delivery) -> int:
@@ -450,13 +417,7 @@ def test_retry_later_is_no_attempt(how: str) -> None:
             raise RetryLater(0.001)
         return item
 
-    async def abusy(item: int, delivery: Delivery) -> int:
-        return busy(item, delivery)
-
-    if how == "threads":
-        assert mapped(busy, range(3), workers=1) == [0, 1, 2]
-    else:
-        assert (mapped if how == "own loop" else mapped_in_loop)(abusy, range(3), workers=1) == [0, 1, 2]
+    assert mapped(busy, range(3), workers=1) == [0, 1, 2]
     assert calls == [(0, 1)] * 4 + [(1, 1), (2, 1)]
 
 
@@ -503,8 +464,8 @@ def test_retry_on_may_be_a_predicate() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- time
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_timeout_is_per_attempt(how: str) -> None:
+@everywhere
+def test_timeout_is_per_attempt(mapped: Way) -> None:
     """The other items have retries enough for a machine on which a call takes longer than the timeout."""
     released = threading.Event()
     calls: list[int] = []
@@ -523,10 +484,7 @@ def test_timeout_is_per_attempt(how: str) -> None:
 
     options: dict[str, Any] = {"workers": 8, "timeout": 0.1, "retries": 1_000, "backoff": 0.0}
     try:
-        if how == "threads":
-            assert mapped(hang, range(3), **options) == [0, 1, 2]
-        else:
-            assert (mapped if how == "own loop" else mapped_in_loop)(ahang, range(3), **options) == [0, 1, 2]
+        assert mapped(ahang if mapped.is_async else hang, range(3), **options) == [0, 1, 2]
     finally:
         released.set()
     assert calls.count(1) >= 2
@@ -558,8 +516,8 @@ def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
     wait_until(lambda: manytail_threads() == [])
 
 
-@pytest.mark.parametrize("how", ["threads", "own loop", "caller's loop"])
-def test_at_the_deadline_everything_that_is_not_done_fails(how: str) -> None:
+@everywhere
+def test_at_the_deadline_everything_that_is_not_done_fails(mapped: Way) -> None:
     def attempt(deadline: float) -> tuple[list[int], list[Any]]:
         released = threading.Event()
         called: dict[int, float] = {}  # when
@@ -579,10 +537,7 @@ def test_at_the_deadline_everything_that_is_not_done_fails(how: str) -> None:
         options: dict[str, Any] = {"workers": 2, "deadline": deadline, "errors": "return"}
         began = time.monotonic()
         try:
-            if how == "threads":
-                results = mapped(slow, range(1_000), **options)
-            else:
-                results = (mapped if how == "own loop" else mapped_in_loop)(aslow, range(1_000), **options)
+            results = mapped(aslow if mapped.is_async else slow, range(1_000), **options)
         finally:
             released.set()
         if called.get(2, math.inf) >= began + deadline:
@@ -598,7 +553,8 @@ def test_at_the_deadline_everything_that_is_not_done_fails(how: str) -> None:
     wait_until(lambda: manytail_threads() == [])
 
 
-def test_a_coroutine_that_swallows_its_cancellation_is_awaited_and_fails() -> None:
+@in_loops
+def test_a_coroutine_that_swallows_its_cancellation_is_awaited_and_fails(mapped: Way) -> None:
     async def stubborn(item: int) -> int:
         try:
             await asyncio.Event().wait()
@@ -635,8 +591,8 @@ def test_close_starts_no_further_call_and_joins_running_ones() -> None:
     assert next(results, "end") == "end"
 
 
-@pytest.mark.parametrize("how", ["own loop", "caller's loop"])
-def test_close_cancels_coroutines(how: str) -> None:
+@in_loops
+def test_close_cancels_coroutines(mapped: Way) -> None:
     cancelled: list[int] = []
 
     async def fn(item: int) -> int:
@@ -651,8 +607,8 @@ def test_close_cancels_coroutines(how: str) -> None:
         async with aclosing(aconcurrent_map(fn, range(100), workers=3)) as results:
             assert await anext(results) == 0
 
-    if how == "caller's loop":
-        asyncio.run(in_loop())
+    if mapped.run is not None:
+        mapped.run(in_loop())
     else:
         results = concurrent_map(fn, range(100), workers=3)
         assert next(results) == 0
@@ -691,7 +647,8 @@ def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
     wait_until(lambda: manytail_threads() == [])
 
 
-def test_the_callers_own_cancellation_is_no_failure_of_an_item() -> None:
+@in_callers_loops
+def test_the_callers_own_cancellation_is_no_failure_of_an_item(run: Run) -> None:
     async def fn(item: int) -> int:
         await asyncio.Event().wait()
         return item
@@ -703,7 +660,7 @@ def test_the_callers_own_cancellation_is_no_failure_of_an_item() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -814,9 +771,9 @@ class FrozenError(Exception):
     item: int
 
 
-@pytest.mark.parametrize("mapped", [mapped, mapped_in_loop])
-def test_an_exception_that_refuses_attributes_is_raised_as_it_is(mapped: Any) -> None:
-    async def fn(item: int) -> None:
+@everywhere
+def test_an_exception_that_refuses_attributes_is_raised_as_it_is(mapped: Way) -> None:
+    def fn(item: int) -> None:
         raise FrozenError(item)
 
     with pytest.raises(FrozenError):
@@ -849,7 +806,8 @@ def test_ending_a_map_does_not_cancel_the_end_of_its_resource() -> None:
     assert resource.closed
 
 
-def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource() -> None:
+@in_callers_loops
+def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource(run: Run) -> None:
     async def main() -> None:
         resource = ClosedLater(lambda: task.cancel())
         task = asyncio.create_task(collect(aconcurrent_map(fail, range(3), setup=lambda: resource)))
@@ -857,7 +815,7 @@ def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource() -> None:
             await task
         assert resource.closed
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_progress_is_told_at_the_end() -> None:

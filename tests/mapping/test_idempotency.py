@@ -2,7 +2,7 @@
 import datetime
 import math
 import uuid
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, Rounded, localcontext
 
 import pytest
 
@@ -33,6 +33,13 @@ GOLDEN = [
     (datetime.time(1, 2), "eef056586843ba7118d079c237992e52"),
     (datetime.timedelta(days=1, microseconds=2), "b040f563110944fb2707b442c2a1d1ef"),
     (uuid.UUID(int=7), "0a4e5ca7e17b689368c983aeddcb9cf8"),
+    (Decimal(0), "48b901cee71c784e6c908535534896b7"),
+    (Decimal("1.5"), "b0333a97c601dedf8b8a08f6737fb2fb"),
+    (Decimal("1E+2"), "300e7a6b13e089106977234e30172b34"),
+    (Decimal("0.000001"), "d9518ea4e5a4309de0e4543908f8384e"),
+    (Decimal("9E-999999999999999999"), "ed6c88e6d2ccc0795fcfedd06f1bf307"),
+    (Decimal("NaN"), "66306bb394f867140e64919ba6218cf8"),
+    (Decimal("-Infinity"), "5f595f2ec09efbffbc32915187160496"),
 ]
 
 
@@ -47,6 +54,7 @@ def test_keys_do_not_change_between_releases(value, key):
         ["1", "1.0", "1.00", "10E-1", "0.1E1"],
         ["0", "0.00", "-0", "0E+5", "-0E-7"],
         ["-120", "-1.2E2", "-12E1"],
+        ["1E+999999999999999999", "10E+999999999999999998"],
         ["1E+400", "10E+399", "0.1E401"],
         ["NaN", "-NaN", "sNaN123", "NaN7"],
         ["Infinity"],
@@ -57,3 +65,10 @@ def test_keys_do_not_change_between_releases(value, key):
 def test_equal_decimals_have_equal_keys_and_others_have_not(values):
     assert len({idempotency_key(Decimal(value)) for value in values}) == 1
     assert idempotency_key(Decimal(values[0])) not in {idempotency_key(Decimal(other)) for other in ("2", "1.01", "-1")}
+
+
+def test_the_context_of_decimals_does_not_count():
+    values = [Decimal("1.2345"), Decimal("10E+9"), Decimal("Infinity")]
+    keys = list(map(idempotency_key, values))
+    with localcontext(Context(prec=2, Emax=1, capitals=0, traps=[Inexact, Rounded])):
+        assert list(map(idempotency_key, values)) == keys

@@ -1,53 +1,23 @@
 """Breakers, rates, costs and budgets in real threads and loops. What they promise about time is in tests/simulation."""
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 from typing import Any
 
 import pytest
+from support.maps import Way, everywhere, mapped
 
-from manytail import BreakerOpen, BudgetExceeded, Failure, RetryLater, aconcurrent_map, concurrent_map
+from manytail import BreakerOpen, BudgetExceeded, Failure, RetryLater
 from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
-Mapped = Callable[..., list[Any]]
-
-
-def in_threads(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
-    return list(concurrent_map(fn, items, **options))
-
-
-def asynchronous(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    async def call(item: Any) -> Any:
-        await asyncio.sleep(0)
-        return fn(item)
-
-    return call
-
-
-def in_own_loop(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
-    return list(concurrent_map(asynchronous(fn), items, **options))
-
-
-def in_callers_loop(fn: Callable[[Any], Any], items: Any, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        async with aclosing(aconcurrent_map(asynchronous(fn), items, **options)) as results:
-            return [result async for result in results]
-
-    return asyncio.run(collect())
-
-
-everywhere = pytest.mark.parametrize("mapped", [in_threads, in_own_loop, in_callers_loop])
-
 
 # ---------------------------------------------------------------------------------------------------- breaker
 @everywhere
-def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> None:
+def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Way) -> None:
     def fn(item: int) -> int:
         if item % 2:
             raise OSError(item)
@@ -72,7 +42,7 @@ def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Mapped) -> N
 
 
 @everywhere
-def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Mapped) -> None:
+def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Way) -> None:
     class Key:
         def __repr__(self) -> str:
             raise OSError("repr")
@@ -90,7 +60,7 @@ def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Mapped) -> None:
 
 
 @everywhere
-def test_a_probe_that_succeeds_closes_the_breaker(mapped: Mapped) -> None:
+def test_a_probe_that_succeeds_closes_the_breaker(mapped: Way) -> None:
     calls: list[int] = []
 
     def fn(item: int) -> int:
@@ -107,7 +77,7 @@ def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_e
     def fn(item: int) -> None:
         raise OSError(item)
 
-    failures = in_threads(
+    failures = mapped(
         fn,
         [1, 2],
         workers=1,
@@ -125,7 +95,7 @@ def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_e
 
 # ---------------------------------------------------------------------------------------------------- cost and budget
 @everywhere
-def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Mapped) -> None:
+def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Way) -> None:
     spent: list[int] = []
 
     def fn(item: int) -> int:
@@ -142,7 +112,7 @@ def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Mapped) -> None:
 
 
 @everywhere
-def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Mapped) -> None:
+def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Way) -> None:
     def fn(item: int) -> None:
         raise OSError(item)
 
@@ -152,7 +122,7 @@ def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Mapped) -> N
 
 
 @everywhere
-def test_a_deferred_call_costs_nothing(mapped: Mapped) -> None:
+def test_a_deferred_call_costs_nothing(mapped: Way) -> None:
     calls: list[int] = []
 
     def fn(item: int) -> int:
@@ -167,7 +137,7 @@ def test_a_deferred_call_costs_nothing(mapped: Mapped) -> None:
 
 @pytest.mark.parametrize("cost", [-1, float("inf"), float("nan"), "1", None, True])
 def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
-    results = in_threads(str, [1, 2], cost=lambda item: cost if item == 1 else 1.0, cost_rate=1e9, errors="return")
+    results = mapped(str, [1, 2], cost=lambda item: cost if item == 1 else 1.0, cost_rate=1e9, errors="return")
     assert results[1] == "2"
     assert isinstance(results[0].error, (TypeError, ValueError))
     assert str(results[0].error).startswith("cost: ")
@@ -232,7 +202,7 @@ def most_in(times: list[float], seconds: float) -> int:
 
 
 @everywhere
-def test_the_service_sees_the_rate_in_every_window(mapped: Mapped, service: Service) -> None:
+def test_the_service_sees_the_rate_in_every_window(mapped: Way, service: Service) -> None:
     """A request may reach the log late, on a busy machine by any time: so a window may have as many more as workers."""
     workers = 8
     assert mapped(lambda item: fetch(service, f"/a/{item}"), range(80), rate=40, workers=workers) == [200] * 80
@@ -243,7 +213,7 @@ def test_the_service_sees_the_rate_in_every_window(mapped: Mapped, service: Serv
 
 
 @everywhere
-def test_the_service_sees_the_rate_of_every_key(mapped: Mapped, service: Service) -> None:
+def test_the_service_sees_the_rate_of_every_key(mapped: Way, service: Service) -> None:
     keys = "abcd"
     items = [(number, keys[number % 4]) for number in range(80)]
     options: dict[str, Any] = {"key": lambda item: item[1], "per_key_rate": 20, "workers": 3, "order": "completion"}
@@ -256,7 +226,7 @@ def test_the_service_sees_the_rate_of_every_key(mapped: Mapped, service: Service
 
 
 @everywhere
-def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Mapped, service: Service) -> None:
+def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, service: Service) -> None:
     """The service answers 429 with Retry-After a few times. With retries=1 no item fails."""
     service.refusals = 3
     starts: list[tuple[float, str]] = []

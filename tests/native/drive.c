@@ -435,6 +435,7 @@ static void room_for_all(void) {
     }
     join_from(0);
     CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left", (int)count);
+    CHECK(MQ(get_many_within)(w.q, NULL, 1, 0, &count) == MT_BADARG, "items of a get may not be NULL");
     wake_end();
 }
 

@@ -1,5 +1,6 @@
-"""Event loops for tests that run under each: asyncio, trio, and anyio on asyncio."""
+"""Event loops for tests that run under each: asyncio, trio, and anyio on asyncio; and the kinds of asyncio's."""
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -123,3 +124,27 @@ LOOPS = {
         anyio.fail_after,
     ),
 }
+
+
+# ------------------------------------------------------------------------------------------- loops that asyncio runs in
+# By name: runs a coroutine to its end.
+ASYNCIO: dict[str, Callable[[Any], Any]] = {
+    "asyncio": asyncio.run,
+    "debug mode": lambda main: asyncio.run(main, debug=True),
+}
+if hasattr(asyncio, "eager_task_factory"):
+
+    def run_eagerly(main: Any) -> Any:
+        """A task begins where it is made, and may end there."""
+
+        async def eager() -> Any:
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+            return await main
+
+        return asyncio.run(eager())
+
+    ASYNCIO["eager tasks"] = run_eagerly
+with contextlib.suppress(ImportError):  # it has no wheel for Windows, nor for an interpreter without the GIL
+    import uvloop
+
+    ASYNCIO["uvloop"] = uvloop.run

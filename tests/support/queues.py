@@ -61,21 +61,6 @@ def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:
     list(map(operator.call, (_thread.interrupt_main, functools.partial(call, *args, **kwargs))))
 
 
-def raised_with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> BaseException | None:
-    """What the call raises if Ctrl-C comes in it and it does not wait. Between the call and the assignment the
-    interpreter serves no signal."""
-    raised = None
-    try:
-        try:
-            with_interrupt_pending(call, *args, **kwargs)
-        except BaseException as error:
-            raised = error
-        len("")  # a call: here the interpreter serves it
-    except KeyboardInterrupt:
-        return raised
-    return raised
-
-
 def keeping_the_gil(seconds: float, call: Any) -> None:
     """Let no other thread run for so many seconds (with a GIL), then call: as after a long C call. The timeout of a
     shorter wait passes in that time, but the waiter cannot leave before `call` has run."""

@@ -214,7 +214,8 @@ class Clocked(Run):
     def pass_an_hour(self) -> None:
         """Make every started call overdue, and every retry due."""
         runner = self.batch_map.runner
-        with runner.state():  # tells the scheduler about all started calls
+        with runner._lock:
+            runner._handle()  # tells the scheduler about all started calls
             self._now += HOUR
         runner._timer._wakeup.set()
 

@@ -1,4 +1,4 @@
-"""An in-process broker: RabbitMQ's semantics, pika's names, a thread pool for the callbacks.
+"""An in-process broker: RabbitMQ's semantics, pika's names, callbacks in the caller's thread or in a pool.
 
     from manytail import broker as pika
 
@@ -9,11 +9,12 @@
         print(channel.basic_get("work", auto_ack=True))
 
 The map of the package
-    BlockingConnection      as pika's; connections of equal host, port and virtual host share one Broker of the process
+    BlockingConnection      as pika's, threads too; those of equal host, port and virtual host share one Broker of the
+                            process
     reset()                 closes these brokers
     ConnectionParameters, URLParameters, PlainCredentials       as pika's
     Broker                  a virtual host of its own; Broker.connect() takes the executor of the callbacks
-    Connection, Channel     as pika's BlockingConnection and BlockingChannel
+    Connection, Channel     as pika's BlockingConnection and BlockingChannel; callbacks of Connection run in a pool
     BasicProperties         the properties of a message; DeliveryMode
     channel, exceptions, exchange_type, spec     pika's modules, as far as they apply here
 

@@ -132,7 +132,7 @@ class Timer:
 
     __slots__ = ("_timers", "action", "due", "number")
 
-    def __init__(self, timers: Timers, due: float, number: int, action: Callable[[float], object]) -> None:
+    def __init__(self, timers: TimerList, due: float, number: int, action: Callable[[float], object]) -> None:
         self._timers = timers
         self.due = due
         self.number = number
@@ -146,45 +146,67 @@ class Timer:
         self._timers.drop(self)
 
 
-class Timers:
-    """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
-    It starts with the first timer. It ends when the broker closes, or when there is still no timer after IDLE_GRACE
-    seconds of waiting for one. While it sleeps until the time of a timer, it does not notice that this is cancelled.
-    Timers are in a sorted list, so that a cancelled one is found and removed at once."""
+class TimerList:
+    """Timers, sorted, so that a cancelled one is found and removed at once. Only in sections."""
 
-    IDLE_GRACE = 5.0
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._changed = runtime.condition()
+    def __init__(self) -> None:
         self._pending: list[Timer] = []
         self._numbers = itertools.count(1)
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self.ident = 0  # of the thread; 0: there is none
 
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def due(self) -> float | None:
+        """The time of the first one."""
+        return self._pending[0].due if self._pending else None
+
     def at(self, due: float, action: Callable[[float], object]) -> Timer:
-        """Only in a section. Calls action(now) on the timer thread, in a section, once time.monotonic() has reached
-        `due`. After close: never."""
         timer = Timer(self, due, next(self._numbers), action)
-        if self._closed:
-            return timer
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
-            thread.start()  # may raise: then there is neither a thread nor this timer
-            self._thread = thread
         insort(self._pending, timer)
-        if self._pending[0] is timer:
-            self._changed.notify()
         return timer
 
     def drop(self, timer: Timer) -> None:
         index = bisect_left(self._pending, timer)
         if index < len(self._pending) and self._pending[index] is timer:
             del self._pending[index]
+
+    def call_due(self, now: float) -> None:
+        """Make the calls that are due."""
+        while self._pending and self._pending[0].due <= now:
+            timer = self._pending[0]
+            timer.action(now)  # before it is dropped: a signal handler may raise in between
+            self.drop(timer)
+
+
+class Timers(TimerList):
+    """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
+    It starts with the first timer. It ends when the broker closes, or when there is still no timer after IDLE_GRACE
+    seconds of waiting for one. While it sleeps until the time of a timer, it does not notice that this is cancelled."""
+
+    IDLE_GRACE = 5.0
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__()
+        self._runtime = runtime
+        self._changed = runtime.condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.ident = 0  # of the thread; 0: there is none
+
+    def at(self, due: float, action: Callable[[float], object]) -> Timer:
+        """Only in a section. Calls action(now) on the timer thread, in a section, once time.monotonic() has reached
+        `due`. After close: never."""
+        if self._closed:
+            return Timer(self, due, 0, action)
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
+            thread.start()  # may raise: then there is neither a thread nor this timer
+            self._thread = thread
+        timer = super().at(due, action)
+        if self._pending[0] is timer:
+            self._changed.notify()
+        return timer
 
     def close(self) -> None:
         """Drop all timers, and wait for the thread to end."""
@@ -247,9 +269,28 @@ class _PendingTask:
             self.fail()
 
 
-class Dispatch:
+class Changes:
+    """What threads wait for at one channel or connection."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._condition = runtime.condition()
+
+    def notify(self) -> None:
+        """Something has changed. In a section."""
+        self._condition.notify_all()
+
+    def wait_until(self, done: Callable[[], object], timeout: float | None = None) -> bool:
+        """Wait until `done()`, at most `timeout` seconds. Returns whether it is."""
+        with self._runtime:
+            return bool(self._condition.wait_for(done, timeout))
+
+
+class Pool:
     """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when the
     executor takes no more tasks. `owned`: the executor is the connection's own."""
+
+    in_caller = False  # no caller is there to get an exception of a callback
 
     def __init__(
         self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]
@@ -258,7 +299,24 @@ class Dispatch:
         self._owned = owned
         self._runtime = runtime
         self._refused = refused
-        self.pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
+        self._pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
+
+    def lane(self, run: Callable[[Any], object], first: bool = False) -> Lane:
+        return PoolLane(self._pool, run)
+
+    def changes(self) -> Changes:
+        return Changes(self._runtime)
+
+    def at(self, due: float, action: Callable[[float], object]) -> Timer:
+        return self._runtime.timers.at(due, action)
+
+    def turn(self) -> None:
+        """Callbacks need no turn of the caller."""
+
+    def end(self) -> None:
+        """The connection is closed. In a section."""
+        if self._owned:
+            self._runtime.after(partial(self.executor.shutdown, wait=False), trusted=True)
 
     def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask:
         """This object is the dispatcher's executor. Outside a section, a lane that has served a block of items calls it
@@ -301,16 +359,23 @@ class Dispatch:
             error = RuntimeError("the executor cancelled the task that was to run callbacks")
             threading.Thread(target=self._refused, args=(error,), daemon=True).start()
 
-    def on_executor(self) -> bool:
+    def inside(self) -> bool:
         """Whether the caller is a thread of the executor. Such a one must not wait for callbacks: it may be the only
         thread that could run them."""
-        return bool(self.pool.inside) or threading.current_thread() in getattr(self.executor, "_threads", ())
+        return bool(self._pool.inside) or threading.current_thread() in getattr(self.executor, "_threads", ())
+
+
+class _Here(threading.local):
+    in_a_callback = False  # of a connection that the thread serves; of pools the lanes know
+
+
+here = _Here()
 
 
 def in_a_callback() -> bool:
     """Whether the caller is a callback, of any connection. It must not wait for another callback: two could wait for
     one another."""
-    return serves_a_lane()
+    return serves_a_lane() or here.in_a_callback
 
 
 class Closable:
@@ -357,32 +422,28 @@ class Addressee:
 
 
 class Lane:
-    """The callbacks of one channel: in order, one at a time, on the executor of its connection. An item is an effect of
-    the state, or any tuple that begins with an Addressee and a number.
+    """The callbacks of one channel: in order, one at a time. An item is an effect of the state, or any tuple that
+    begins with an Addressee and a number. It does not begin once its addressee is gone: the call that ends a consumer
+    either finds the item running, or the item does not begin.
 
     Unbounded: prefetch bounds it, and a callback that publishes to a queue that only its own channel drains must not
     wait for itself. Items are added inside sections, so their order is that of the deliveries."""
 
-    __slots__ = ("_items", "_run", "_running", "add", "runs", "seen")
+    __slots__ = ("_run", "_running", "add", "runs", "seen")
+    add: Callable[[Any], object]
 
-    def __init__(self, dispatch: Dispatch, run: Callable[[Any], object]) -> None:
+    def __init__(self, run: Callable[[Any], object]) -> None:
         self._run = run
         self._running = RunningItem()
         self.runs: Callable[[], bool] = self._running.runs
         self.seen: Callable[[Any], int] = self._running.seen
-        self._items: Any = dispatch.pool.lane(self._handle)
-        self.add: Callable[[Any], object] = self._items.add
 
-    def _handle(self, item: Any) -> None:
-        """Run an item, unless its addressee is gone. The call that ends a consumer either finds the item running, or
-        the item does not begin."""
-        if not self._running.begin(item):
-            return
-        try:
-            self._run(item)
-        finally:
-            for watcher in self._running.end():
-                watcher.set()
+    def drop(self, addressee: Any, dropped: list[Any]) -> None:
+        """Items of an addressee that is gone (None: all) may be let go of: to `dropped`. In a section."""
+
+    def wait_idle(self) -> None:
+        """Wait until nothing runs and nothing is queued that can run without the caller."""
+        raise NotImplementedError
 
     def wait_for(self, addressee: Any) -> None:
         """Wait until no item of that addressee runs. None: until the item that runs has ended, whoever it is for. Not
@@ -395,6 +456,23 @@ class Lane:
             if addressee is None:
                 return
 
+
+class PoolLane(Lane):
+    """A lane whose items run on the executor of its connection."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, pool: Any, run: Callable[[Any], object]) -> None:
+        super().__init__(run)
+        self._items: Any = pool.lane(self._handle)
+        self.add: Callable[[Any], object] = self._items.add
+
+    def _handle(self, item: Any) -> None:
+        try:
+            if self._running.begin(item):
+                self._run(item)
+        finally:
+            self._running.end()
+
     def wait_idle(self) -> None:
-        """Wait until nothing runs and nothing is queued."""
         self._items.wait()

@@ -80,8 +80,8 @@ class Channel(Closable):
         self._connection = connection
         self._number = channel_number
         self._runtime = connection._runtime
-        self._changed = self._runtime.condition()
-        self._lane = Lane(connection._dispatch, self._run)
+        self._changed = connection._dispatch.changes()
+        self._lane: Lane = connection._dispatch.lane(self._run)
         self._state = _State(self._runtime.host, connection, self._returned)
         self._closing_reason: Exception | None = None
         self._failure: BaseException | None = None  # what a callback raised
@@ -169,8 +169,9 @@ class Channel(Closable):
             self._closing_reason = reason
             self._generator = None
             self._state.close(_monotonic())
+            self._lane.drop(None, self._runtime.host.dropped)
             self._connection._forget(self)
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _failed(self, error: BaseException) -> None:
         """A callback raised: close the channel. start_consuming raises the error; if no thread is there, report it."""
@@ -180,7 +181,7 @@ class Channel(Closable):
             if self._failure is None:
                 self._failure = error
             self._end(reason)
-            self._changed.notify_all()
+            self._changed.notify()
         if not awaited:
             report(error)
 
@@ -211,6 +212,8 @@ class Channel(Closable):
                 method = _Deliver(addressee.tag, tag, redelivered, message.exchange, message.key)
                 addressee.callback(self, method, delivered_properties(message, returns), message.body)
         except BaseException as error:
+            if self._connection._dispatch.in_caller:
+                raise
             self._failed(error)
         connection = self._connection
         if not connection._dispatched:  # without the GIL, threads that write it in turn wait for one another
@@ -222,7 +225,7 @@ class Channel(Closable):
         """The queue of a consumer was deleted. In the lane, so after the callbacks of earlier deliveries."""
         with self._runtime:
             known = self._state.consumers.pop(consumer.tag, None)
-            self._changed.notify_all()
+            self._changed.notify()
         if known is not None:
             for callback in list(self._on_cancel):
                 callback(Method(self._number, Basic.Cancel(consumer.tag, True)))
@@ -357,7 +360,7 @@ class Channel(Closable):
     def _buffer(self, effect: Any) -> None:
         """Carry out an effect for a generator: a delivery, or its end."""
         effect[0].buffer.append(effect)
-        self._changed.notify_all()
+        self._changed.notify()
 
     def _buffer_and_add(self, effect: Any) -> None:
         """Carry out an effect for a consumer with auto_ack. basic_cancel returns what is in the buffer."""
@@ -390,7 +393,8 @@ class Channel(Closable):
         if consumer is not None:
             if consumer is self._generator:
                 self._generator = None
-            self._changed.notify_all()
+            self._lane.drop(consumer, self._runtime.host.dropped)
+            self._changed.notify()
         return consumer
 
     def _delivered(self, effect: Any) -> tuple[Basic.Deliver, BasicProperties, Any]:
@@ -399,10 +403,10 @@ class Channel(Closable):
         return method, delivered_properties(message, returns), message.body
 
     def start_consuming(self) -> None:
-        """Wait until this channel has no consumers and their callbacks have ended. Raises what a callback raised, and
-        the reason why the broker closed the channel. ReentrancyError: called from a callback, or from another thread of
-        the executor that runs them."""
-        if self._connection._dispatch.on_executor():
+        """Wait until this channel has no consumers and their callbacks have ended. The callbacks of a
+        BlockingConnection run in here. Raises what a callback raised, and the reason why the broker closed the channel.
+        ReentrancyError: called from a callback, or from another thread of the executor that runs them."""
+        if self._connection._dispatch.inside():
             raise exceptions.ReentrancyError(
                 "start_consuming would wait for itself in a callback, or in a thread of their executor"
             )
@@ -411,8 +415,7 @@ class Channel(Closable):
                 self._check_open()
             self._starters += 1
         try:
-            with self._runtime:
-                self._changed.wait_for(lambda: self._closing_reason is not None or not self._state.consumers)
+            self._changed.wait_until(lambda: self._closing_reason is not None or not self._state.consumers)
             self._lane.wait_idle()
         finally:
             with self._runtime:
@@ -445,11 +448,17 @@ class Channel(Closable):
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
         made, refusal = self._subscriber(None, auto_ack, exclusive, consumer_tag, arguments)
         consumer: Subscriber = self._call(self._generate, params, made, refusal)
+        left = 0  # how many are yielded before callbacks have their turn again
         while consumer is self._generator:
-            with self._runtime:
-                came = self._changed.wait_for(
-                    lambda: bool(consumer.buffer) or consumer is not self._generator, inactivity_timeout
+            came = True
+            if left <= 0:
+                self._connection._dispatch.turn()
+                came = self._changed.wait_until(
+                    lambda: consumer.buffer or consumer is not self._generator, inactivity_timeout
                 )
+                left = len(consumer.buffer)
+            left -= 1
+            with self._runtime:
                 effect = self._next_of(consumer)
             if effect is not None:
                 yield self._delivered(effect)
@@ -479,7 +488,7 @@ class Channel(Closable):
             return effect
         self._generator = None
         self._state.consumers.pop(consumer.tag, None)
-        self._changed.notify_all()
+        self._changed.notify()
         return None
 
     def get_waiting_message_count(self) -> int:

@@ -1,7 +1,8 @@
 """Connections and brokers: pika's BlockingConnection with its names and signatures, without the network.
 
-A connection has channels, timers, and the executor that runs the callbacks. A Broker is one virtual host. The brokers
-that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until reset() or the process ends.
+A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is
+one virtual host. The brokers that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until
+reset() or the process ends.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any, NoReturn
 
 from manytail._lifecycle import begin, refuse_copy
 from manytail.broker import exceptions
+from manytail.broker._mailbox import Mailbox
 from manytail.broker._protocol import require_callable
-from manytail.broker._runtime import Addressee, Closable, Dispatch, Lane, Runtime, Timer, in_a_callback
+from manytail.broker._runtime import Addressee, Closable, Lane, Pool, Runtime, Timer, in_a_callback
 from manytail.broker._state import close_channels
 from manytail.broker.channel import Channel
 from manytail.broker.parameters import Parameters
@@ -30,9 +32,13 @@ __all__ = ["BlockingConnection", "Broker", "Connection", "reset"]
 CHANNEL_MAX = 65535
 
 
+class _WrongType(TypeError, AssertionError):
+    """A TypeError where pika asserts: a program may catch that."""
+
+
 class Connection(Closable):
-    """Channels that share an executor. Made by Broker.connect() or BlockingConnection(). Every method may be called
-    from any thread."""
+    """Channels, and timers. Made by Broker.connect(), with an executor that runs the callbacks, or by
+    BlockingConnection(). Every method may be called from any thread."""
 
     wrong_state = exceptions.ConnectionWrongStateError
     basic_nack_supported = basic_nack = True
@@ -40,15 +46,14 @@ class Connection(Closable):
     exchange_exchange_bindings_supported = exchange_exchange_bindings = True
     publisher_confirms_supported = publisher_confirms = True
 
-    def _open(self, broker: Broker, executor: Executor, owned: bool) -> None:
-        """Initialise. Not `__init__`, because that of BlockingConnection takes parameters. In a section."""
+    def _open(self, broker: Broker, dispatch: Any) -> None:
+        """Initialise. Not `__init__`, because that of BlockingConnection takes parameters. `dispatch`: what runs the
+        callbacks, a Pool or a Mailbox. In a section."""
         self._broker = broker
         self._runtime = broker._runtime
-        self._executor = executor
-        self._owned = owned  # whether the executor is shut down with the connection
-        self._dispatch = Dispatch(executor, owned, self._runtime, self._executor_refused)
+        self._dispatch = dispatch
         self._callbacks = Addressee()
-        self._lane = Lane(self._dispatch, self._run_callback)
+        self._lane: Lane = dispatch.lane(self._run_callback, first=True)
         self._channels: dict[int, Channel] = {}
         self._ending: list[Lane] = []  # of closed channels whose callback may still run
         self._closing_reason: Exception | None = None
@@ -125,10 +130,10 @@ class Connection(Closable):
             timer.cancel()
         host.dropped.append(self._timers)
         self._timers = {}
+        self._lane.drop(None, host.dropped)
         self._changed.notify_all()
         self._broker._forget(self)
-        if self._owned:
-            self._runtime.after(partial(self._executor.shutdown, wait=False), trusted=True)
+        self._dispatch.end()
 
     def _executor_refused(self, error: BaseException) -> None:
         """The executor takes no more tasks, so no callback could run: close."""
@@ -186,16 +191,16 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it on the executor as soon as possible; one at a time per connection, in order. Calls that have not
-        begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
+        """Call it where callbacks run, as soon as possible; one at a time per connection, in order. Calls that have
+        not begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
             self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
-        """Call it on the executor in `delay` seconds. Returns an id for remove_timeout. Calls that are due after the
-        connection has closed are not made. ValueError: a negative delay."""
+        """Call it where callbacks run, in `delay` seconds. Returns an id for remove_timeout. Calls that are due after
+        the connection has closed are not made. ValueError: a negative delay."""
         require_callable(callback, "callback")
         if not delay >= 0:
             raise ValueError(f"delay: {delay!r} (expected: seconds >= 0)")
@@ -203,11 +208,11 @@ class Connection(Closable):
         with self._runtime:
             self._check_open()
             number = next(self._timer_numbers)
-            self._timers[number] = self._runtime.timers.at(due, partial(self._due, number)), callback
+            self._timers[number] = self._dispatch.at(due, partial(self._due, number)), callback
         return number
 
     def _due(self, number: int, now: float) -> None:
-        """On the timer thread, in a section."""
+        """In a section."""
         self._lane.add((self._callbacks, 0, partial(self._call_timer, number)))
 
     def _call_timer(self, number: int) -> None:
@@ -231,8 +236,12 @@ class Connection(Closable):
         require_callable(callback, "callback")
 
     def update_secret(self, new_secret: str, reason: str) -> None:
-        """Accepted: there is nothing to authenticate. ConnectionWrongStateError: it is closed."""
+        """Accepted: there is nothing to authenticate. ConnectionWrongStateError: it is closed. An argument that is no
+        str: an error that is both a TypeError and pika's AssertionError."""
         self._check_open()
+        for name, value in (("new_secret", new_secret), ("reason", reason)):
+            if not isinstance(value, str):
+                raise _WrongType(f"{name}={value!r}: expected a str")
 
 
 class Broker:
@@ -268,19 +277,19 @@ class Broker:
         if isinstance(executor, ProcessPoolExecutor):
             why = "callbacks and channels cannot go to another process"
             raise TypeError(f"executor={executor!r}: expected one with threads; {why}")
-        connection = Connection()
-        self._connect(connection, executor, max_workers)
-        return connection
-
-    def _connect(self, connection: Connection, executor: Executor | None, max_workers: int | None) -> None:
         owned = executor is None
         if executor is None:
             workers = (os.cpu_count() or 1) if max_workers is None else max_workers
             executor = KeyedExecutor(workers, thread_name_prefix="manytail-broker")
+        connection = Connection()
+        self._connect(connection, Pool(executor, owned, self._runtime, connection._executor_refused))
+        return connection
+
+    def _connect(self, connection: Connection, dispatch: Pool | Mailbox) -> None:
         with self._runtime:
             if self._closed:
                 raise ClosedError("connect: the broker is closed")
-            connection._open(self, executor, owned)
+            connection._open(self, dispatch)
 
     def _forget(self, connection: Connection) -> None:
         """The connection is closed. In a section."""
@@ -309,8 +318,11 @@ _brokers_lock = threading.RLock()  # a finalizer may connect while this thread d
 
 
 class BlockingConnection(Connection):
-    """pika's BlockingConnection. Connections of equal host, port and virtual host share one Broker of this process,
-    which the first one makes. It lives until reset() or the end of the process; queues and messages stay in it."""
+    """pika's BlockingConnection. Its callbacks and timers run in the thread that is in start_consuming,
+    process_data_events, sleep or consume(), and nowhere else; one at a time.
+
+    Connections of equal host, port and virtual host share one Broker of this process, which the first one makes. It
+    lives until reset() or the end of the process; queues and messages stay in it."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
         """A sequence of parameters: the first is used, as pika tries them in order. ValueError: the sequence is empty.
@@ -330,13 +342,34 @@ class BlockingConnection(Connection):
                 if broker is None:
                     broker = _brokers[address] = Broker()
             try:
-                broker._connect(self, None, None)
+                broker._connect(self, Mailbox(broker._runtime))
             except ClosedError:
                 with _brokers_lock:  # reset() may have come in between
                     if _brokers.get(address) is broker:
                         del _brokers[address]
             else:
                 return
+
+    def process_data_events(self, time_limit: float | None = 0) -> None:
+        """Run the callbacks that are there. If there are none, wait for the first ones, for at most time_limit seconds
+        (None: without limit). It may return earlier, when a consumer has ended. In a callback it runs none.
+
+        ReentrancyError: a callback of this connection calls it without a limit."""
+        if time_limit is not None and not time_limit >= 0:
+            raise ValueError(f"time_limit={time_limit!r}: expected seconds >= 0, or None")
+        if time_limit is None and self._dispatch.inside():
+            raise exceptions.ReentrancyError("process_data_events(None) would wait for itself in a callback")
+        self._check_open()
+        self._dispatch.serve(lambda: self.is_closed, time_limit)
+        self._raise_reason()
+
+    def sleep(self, duration: float) -> None:
+        """Run callbacks for that many seconds, or until the connection is closed. In a callback it runs none."""
+        if not duration >= 0:
+            raise ValueError(f"duration={duration!r}: expected seconds >= 0")
+        self._check_open()
+        self._dispatch.wait_until(lambda: self.is_closed, duration)
+        self._raise_reason()
 
 
 def reset() -> None:

@@ -65,14 +65,15 @@ def _encode_composed(value: Any, kind: type) -> bytes:
 
 
 def _plain(value: Decimal) -> str:
-    """A text that is equal for equal decimals, and for all that are not a number."""
+    """A text that is equal for equal decimals, and for all that are not a number. It is the text of the normal form
+    whatever the context, and the bare text of a number in normal form, by which results are recorded."""
     if value.is_nan():
         return "NaN"
     sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        return str(value)  # an infinity
-    significant = "".join(map(str, digits)).rstrip("0")
-    return f"{'-' if sign else ''}{significant}E{exponent + len(digits) - len(significant)}" if significant else "0"
+    if not value or not isinstance(exponent, int):
+        return str(value or 0)  # 0, or an infinity
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    return str(Decimal((sign, digits[: len(digits) - zeros], exponent + zeros))).upper()  # "e" by some contexts
 
 
 def _record(kind: type, values: Any) -> bytes:

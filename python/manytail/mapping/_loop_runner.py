@@ -22,15 +22,25 @@ class LoopRunner(Runner):
         self.now = self.loop.time
         self.output_changed = asyncio.Event()
         self.read_next = asyncio.Event()
-        self.workers = self.coroutines = LoopWorkers(self)
-        self._timer: asyncio.TimerHandle | None = None
+        self.workers = self.coroutines = LoopWorkers(self, self.loop)
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
 
     def set_timer(self, at: float) -> None:
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._timer_at <= at:
                 return
             self._timer.cancel()
+        self._timer_at = at
         self._timer = self.loop.call_at(max(at, self.now()), self._tick)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.loop.is_closed():  # else nobody can be told
+            super().fail(error)
+
+    def calls_ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing is left to do
@@ -48,11 +58,18 @@ class LoopRunner(Runner):
 
     def _tick(self) -> None:
         self._timer = None
-        with self.state():
-            self.give_up_overdue()
+        self.locked(self.give_up_overdue)
 
     async def read(self, items: AsyncIterator[list[Item]]) -> None:
         """Read the input when asked to, until its end."""
+        try:
+            await self._read(items)
+        except BaseException as error:
+            if not self.stopping:  # `close` cancels the reader
+                self.fail(error)
+            raise
+
+    async def _read(self, items: AsyncIterator[list[Item]]) -> None:
         got: list[Item] | None = []
         error = None
         while got is not None:
@@ -65,16 +82,33 @@ class LoopRunner(Runner):
                 if self.scheduler.halted:  # `close` cancels the reader
                     raise
                 got, error = None, raised
-            with self.state():
-                if self.stopping:
-                    return
-                self.items_read(got, error)
+            if self.stopping:
+                return
+            self.locked(self.items_read, got, error)
 
     async def close(self, reader: asyncio.Task[None]) -> None:
+        """Stop, and wait for all tasks. A cancellation meanwhile is raised when all have ended."""
+        if self.loop.is_closed():  # its tasks never run again
+            for thread in (self.memory, self.permits):
+                if thread is not None:
+                    thread.stop()
+            return
         self.stop(cancel=True)
         reader.cancel()
+        ending = self.loop.create_task(self._ended(reader))
+        cancelled: BaseException | None = None
+        while not ending.done():
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        ending.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _ended(self, reader: asyncio.Task[None]) -> None:
         await asyncio.wait([reader])
+        reader.cancelled() or reader.exception()  # it was reported by `fail`
         await self.coroutines.ended()
         await self.flush()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.calls_ended()

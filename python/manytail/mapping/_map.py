@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections import deque
+import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -19,9 +19,9 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sized,
 )
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -152,7 +152,7 @@ def concurrent_map(
         raise _options.bad_type("items", items, "an iterable")
     plan = _plan(fn, locals())
     values = items if type(items) in NEVER_BLOCK else iter(items)
-    return Results(plan, values, len(items) if isinstance(items, Sized) else None)
+    return Results(plan, values, items)
 
 
 def aconcurrent_map(
@@ -204,7 +204,7 @@ def aconcurrent_map(
         raise _options.bad_type("items", items, "an iterable or async iterable")
     if not _options.is_async(fn):
         raise _options.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
-    return _run_in_loop(_plan(fn, locals()), items, len(items) if isinstance(items, Sized) else None)
+    return _run_in_loop(_plan(fn, locals()), items, copy_context())
 
 
 # ---------------------------------------------------------------------------------------------------- what both share
@@ -409,16 +409,22 @@ def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
 # ---------------------------------------------------------------------------------------------------- in threads
 class Results(Iterator[_R]):
     """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
-    it, which ends the map."""
+    it, which ends the map.
 
-    def __init__(self, plan: Plan, items: Iterable[Any], total: int | None) -> None:
+    After the first exception from `next` it has no more results: the last one, that of the map, or one of a signal
+    handler, which stops the map and waits for nothing. `close` may be called again until it has ended."""
+
+    def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
+        """values: what is read of `items`."""
         self._plan = plan
+        self._values: Iterable[Any] | None = values
         self._items: Iterable[Any] | None = items
-        self._total = total
-        self._over = False
-        # An entry for each item whose slot is not free. No number: several threads may iterate.
-        self._taken: deque[None] = deque()
+        self._over = False  # there are no more results
+        self._ended = False  # `close` has done its work
+        self._taken = 0  # items whose slots are not free
         self._stride = 1
+        turn = threading.Lock()
+        self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
         self._ticker: Ticker | None = None
         scheduler = plan.scheduler()
         self._output = scheduler.output
@@ -429,51 +435,47 @@ class Results(Iterator[_R]):
         return self
 
     def __next__(self) -> _R:
-        while True:
-            if not self._output:
-                self._report_taken()
-                self._wait()
-                continue
+        for _ in iter(self._take_turn, False):  # a `for`, as in `Runner.settle`
             try:
-                item = self._output.popleft()
-            except IndexError:  # another thread was first
-                continue
-            self._taken.append(None)
-            if len(self._taken) >= self._stride:
-                self._report_taken()
-            result: _R = self._plan.result(item)
-            return result
+                return self._next()
+            except BaseException:
+                self._stop()
+                raise
+            finally:
+                self._end_turn()
+        raise ValueError("next: another thread, or the call that this one interrupts, is taking a result")
+
+    def _next(self) -> _R:
+        if self._over:
+            raise StopIteration
+        while not self._output:
+            self._report_taken()
+            self._wait()
+        item = self._output.popleft()
+        self._taken += 1
+        if self._taken >= self._stride:
+            self._report_taken()
+        result: _R = self._plan.result(item)
+        return result
 
     def _report_taken(self) -> None:
         """Free the slots of the items that were taken. In strides: each report may wake the reader and a worker."""
-        taken = 0
-        with suppress(IndexError):
-            while True:
-                self._taken.popleft()
-                taken += 1
+        taken, self._taken = self._taken, 0
         if taken:
             self._runner.report(self._scheduler.took, taken)
             self._stride = self._scheduler.window // STRIDES
 
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
-        if self._over:
-            raise StopIteration
         runner = self._runner
-        try:
-            if self._items is not None:
-                self._start()
-            runner.wait()
-            if not runner.stopping and not self._scheduler.over:
-                return
-            runner.close()
-            if not self._output:
-                runner.flush()
-        except BaseException:  # Ctrl-C: no call starts, and nothing is waited for
-            self._over = True
-            runner.stop(cancel=True)
-            raise
+        if self._values is not None:
+            self._start()
+        runner.wait()
+        if not runner.stopping and not self._scheduler.over:
+            return
+        runner.close()
         if not self._output:
+            runner.flush()
             self._end()
             error = final_error(runner)
             if error is not None:
@@ -481,50 +483,68 @@ class Results(Iterator[_R]):
             raise StopIteration
 
     def _start(self) -> None:
-        plan, scheduler, items, self._items = self._plan, self._scheduler, self._items, None
-        assert items is not None
-        show = display_of(plan.progress, self._total)
+        plan, values, items = self._plan, self._values, self._items
+        self._values = self._items = None
+        assert values is not None
+        show = display_of(plan.progress, items)
         if show is not None:
-            self._ticker = Ticker(Meter(partial(counts_of, scheduler), show))
-        source = Source(plan, self._runner, items)
+            meter = Meter(partial(counts_of, self._scheduler), show)
+            self._ticker = Ticker(meter, self._runner.fail, self._runner.context.copy())
+            self._ticker.start()
+        source = Source(plan, self._runner, values)
         self._runner.start(source, never_blocks=source.never_blocks)
+
+    def _stop(self) -> None:
+        """No more results come, and no call starts. Waits for nothing."""
+        self._over = True
+        if not self._ended:
+            self._runner.stop(cancel=True)
+            if self._ticker is not None:
+                self._ticker.stop(wait=False)
 
     def _end(self) -> None:
         self._over = True
         self._runner.source = None
         if self._ticker is not None:
             self._ticker.stop()
+        self._ended = True
 
     def close(self) -> None:
-        """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped."""
-        self._items = None
+        """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.
+
+        If it is interrupted, another call goes on with what is left. RuntimeError: it is called by fn, setup or the
+        input of this map, for which it would wait. In a signal handler that interrupts this map's own work it does not
+        wait: the call that it has interrupted does."""
+        self._values = self._items = None
         self._runner.close(cancel=True)
+        if self._runner.held_here():
+            return
         self._runner.flush()
         self._output.clear()
         self._end()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At the interpreter's end all threads are gone or frozen, and modules lose their names.
-        if hasattr(self, "_runner") and not self._over and not finalizing():
-            self._runner.stop(cancel=True)
-            if self._ticker is not None:
-                self._ticker.stop(wait=False)
+        if hasattr(self, "_runner") and not finalizing():
+            self._stop()
+            self._output.clear()
 
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop
 async def _run_in_loop(
-    plan: Plan, items: Iterable[Any] | AsyncIterable[Any], total: int | None
+    plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context
 ) -> AsyncGenerator[Any, None]:
     scheduler = plan.scheduler()
     runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
+    runner.context = context
     output = scheduler.output
-    reader = asyncio.create_task(runner.read(_read_async(plan, runner, items)))
-    show = display_of(plan.progress, total)
+    task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
+    reader = task(runner.read(_read_async(plan, runner, items)))
+    show = display_of(plan.progress, items)
     meter = None if show is None else Meter(partial(counts_of, scheduler), show)
-    ticker = None if meter is None else asyncio.create_task(_tick(meter))
+    ticker = None if meter is None else task(_tick(meter, runner))
     try:
-        with runner.state():
-            runner.go_on()
+        runner.locked(runner.go_on)
         while not scheduler.over and not runner.stopping:
             runner.output_changed.clear()
             if not output:
@@ -542,16 +562,21 @@ async def _run_in_loop(
         if error is not None:
             raise error
     finally:
-        await runner.close(reader)
-        if ticker is not None and meter is not None:
+        if ticker is not None:
             ticker.cancel()
+        await runner.close(reader)
+        if meter is not None:
             meter.report()
 
 
-async def _tick(meter: Meter) -> None:
-    while True:
-        await asyncio.sleep(INTERVAL)
-        meter.report()
+async def _tick(meter: Meter, runner: LoopRunner) -> None:
+    try:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            meter.report()
+    except (KeyboardInterrupt, SystemExit) as error:  # of the callback
+        runner.fail(error)
+        raise
 
 
 async def _read_async(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import logging
+import operator
 import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple
+
+from manytail._queue import Event
 
 from ._scheduler import Scheduler
 from ._types import Progress
@@ -61,23 +65,38 @@ class Meter:
     def report(self) -> None:
         try:
             self._show(self.seen())
+        except (KeyboardInterrupt, SystemExit):  # they end the map
+            raise
         except BaseException:
             log.warning("progress: the function raised", exc_info=True)
 
 
 class Ticker:
-    """A thread that has a meter report every INTERVAL seconds until it is stopped, and once then."""
+    """A thread that has a meter report every INTERVAL seconds until it is stopped, and once then. fail: called with a
+    KeyboardInterrupt or SystemExit of the function. context: in which that runs."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(
+        self, meter: Meter, fail: Callable[[BaseException], None] | None = None, context: Context | None = None
+    ) -> None:
         self._meter = meter
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="manytail-progress", daemon=True)
+        self._fail = fail
+        self._stopped = Event()
+        run: Callable[..., Any] = (context or copy_context()).run
+        self._thread = threading.Thread(target=run, args=(self._run,), name="manytail-progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report. If it is interrupted, `stop` ends what has begun."""
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopped.wait(INTERVAL):
+        try:
+            while not self._stopped.wait(INTERVAL):
+                self._meter.report()
             self._meter.report()
-        self._meter.report()
+        except BaseException as error:
+            if self._fail is None:
+                raise
+            self._fail(error)
 
     def report(self) -> None:
         """Report once more. Only after `stop`."""
@@ -85,12 +104,12 @@ class Ticker:
 
     def stop(self, wait: bool = True) -> None:
         self._stopped.set()
-        if wait and self._thread is not threading.current_thread():
+        if wait and self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
 
-def display_of(progress: Any, total: int | None) -> Callable[[Progress], None] | None:
-    """The function that shows reports for the option `progress`. None: nothing does.
+def display_of(progress: Any, items: Any) -> Callable[[Progress], None] | None:
+    """The function that shows reports of a map of `items` for the option `progress`. None: nothing does.
 
     For True it draws a line: with tqdm if that is installed, otherwise our own if the terminal can rewrite a line."""
     if progress is False:
@@ -101,13 +120,22 @@ def display_of(progress: Any, total: int | None) -> Callable[[Progress], None] |
         tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
         return _draw if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" else None
-    bar = tqdm(total=total, unit="item")
+    bar = tqdm(total=_length(items), unit="item")
 
     def show(seen: Progress) -> None:
         bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
         bar.update(seen.done - bar.n)
 
     return show
+
+
+def _length(items: Any) -> int | None:
+    """About how many items there are; None if they do not say. It may be the user's code."""
+    try:
+        length = operator.length_hint(items, -1)
+        return None if length < 0 else length
+    except Exception:
+        return None
 
 
 def _draw(seen: Progress) -> None:

@@ -1,6 +1,11 @@
 """The runner: reports events to a scheduler and carries out its effects. Here is what all runners share;
 `_thread_runner` and `_loop_runner` add the reader, the timer and the workers.
 
+The end of a map. `stop` begins it, from any thread and without waiting: no call starts any more, and each thread and
+task of the map ends by itself as soon as its call or read has ended. The timer lasts as long as calls may run. `close`
+of a runner stops and then waits for each of them in turn. Interrupted at any point, it may be called again: it waits
+for what is left. So a map that is dropped leaves nothing behind but calls that run, and those end.
+
 One lock makes the scheduler single-threaded. A worker waits for it only after a RetryLater and at its end. A thread
 with an event appends it to `_events` and *tries* the lock. If it gets the lock, it handles all events, and checks again
 after the release. If not, the holder does that. So an event is handled at once, and sixteen workers with a fast
@@ -14,12 +19,13 @@ import math
 import random
 import threading
 import time
+from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from ._leasing import LeaseAnswer
     from ._permits import Permits
     from ._remember import Memory
+
+_T = TypeVar("_T")
 
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
 
@@ -43,7 +51,18 @@ class Signal(Protocol):
 class Workers(Protocol):
     """What runs the calls. All methods except `join` are called under the runner's lock."""
 
-    def items_came(self, items: int) -> None: ...
+    def items_came(self, items: int) -> None:
+        """So many calls may be made. Runs no user code: that comes in a thread, or in a later step of the loop."""
+        ...
+
+    def busy(self) -> bool:
+        """Whether calls may still run."""
+        ...
+
+    def threads(self) -> list[threading.Thread]:
+        """Those that `join` waits for."""
+        ...
+
     def abandon(self, item: Item, error: BaseException) -> bool:
         """Abandon a running call. True: it reports nothing more. False: its end is or will be reported."""
         ...
@@ -75,7 +94,9 @@ class Runner:
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
+        self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
         self.stopping = False  # the queue has been shut down
+        self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
         self._keep_error = keep_error
         self._input_error_first = input_error_first
@@ -85,7 +106,10 @@ class Runner:
         self._fed = 0
         self._reading = False  # whether the reader was asked for items and has not delivered them
         self._wanted = 1  # items in the output that the consumer waits for
-        self._refill_at = scheduler.window  # the window is filled when no more items than this are in flight
+        # The window is filled to the brim, and again when no more items than `_refill_at` are in flight.
+        self._filling = True
+        self._refill_at = scheduler.window
+        self._holder = 0  # the thread that holds the lock and may run signal handlers; 0: none
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
         self.room = 0  # items that may be read at once
@@ -102,15 +126,26 @@ class Runner:
         self._paid: dict[Item, dict[Item, bool]] = {}
 
     # ------------------------------------------------------------------------------------------------ the lock
-    @contextmanager
-    def state(self) -> Iterator[None]:
-        """Hold the lock, for threads that may wait for it. Events are handled before and after."""
+    def locked(self, step: Callable[..., _T], *arguments: Any) -> _T:
+        """Call `step` under the lock, for threads that may wait for it. Events are handled before and after.
+
+        A `for` over acquisitions, as in `settle`."""
         try:
-            with self._lock:
-                self._handle()
-                yield
+            for _ in iter(self._lock.acquire, False):
+                try:
+                    self._holder = get_ident()
+                    self._handle()
+                    return step(*arguments)
+                finally:
+                    self._holder = 0
+                    self._lock.release()
         finally:
             self.settle()
+        raise AssertionError("a lock that was not acquired")
+
+    def held_here(self) -> bool:
+        """Whether this thread holds the lock. Then the caller is a signal handler that interrupts it."""
+        return self._holder == get_ident()
 
     def report(self, *event: Any) -> None:
         """Add an event: a method of the scheduler or of this runner, and its arguments. Never blocks, so that
@@ -123,17 +158,19 @@ class Runner:
 
         A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
         """
-        for _ in iter(partial(self._lock.acquire, False), False) if self._events else ():
+        for _ in iter(partial(self._lock.acquire, False), False) if self._events or self._failure else ():
             try:
+                self._holder = get_ident()
                 self._handle()
             finally:
+                self._holder = 0
                 self._lock.release()
             if not self._events:
                 return
 
     def _handle(self) -> None:
         events, succeeded = self._events, self.scheduler.succeeded
-        if not events:
+        if not events and self._failure is None:
             return
         while events:
             event = events.popleft()
@@ -141,6 +178,9 @@ class Runner:
                 event[0](*event[1:])
             else:
                 succeeded(event)
+        if self._failure is not None:
+            error, self._failure = self._failure, None
+            self.scheduler.fail(error)
         self.go_on()
 
     # ------------------------------------------------------------------------------------------------ what workers call
@@ -312,8 +352,7 @@ class Runner:
             self.scheduler.halted = True
         if Kind.DEFER in kinds:
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
-            with self._lock:
-                self._handle()
+            self.locked(int)
         self.settle()
 
     # ------------------------------------------------------------------------------------------------ under the lock
@@ -337,7 +376,9 @@ class Runner:
             return
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
         # reader is asked for more as soon as nothing is pending.
-        hungry = scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+        hungry = (
+            self._filling or scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+        )
         wants_more = hungry or scheduler.admission.paused or not (self._pending or self.source is not None)
         if wants_more and not self._is_refill_useless():
             self._refill(hungry)
@@ -376,6 +417,9 @@ class Runner:
         elif room > self._looking and not self._pending and not self._reading:
             self._reading, self.room = True, room - self._looking
             self.read_next.set()
+        # Priorities and weights reach as far as the window: it is kept full where they count.
+        choosy = self.options.prioritised or self.options.weights is not None
+        self._filling = choosy or scheduler.in_flight < scheduler.window
         self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
 
     def _read_here(self, room: int) -> None:
@@ -469,15 +513,16 @@ class Runner:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 
     def fail(self, error: BaseException) -> None:
-        """The map fails for a reason that is not an item's."""
-        self._events.append((self.scheduler.fail, error))
+        """The map fails for a reason that is not an item's: perhaps that there is no memory, so this needs none."""
+        if self._failure is None:
+            self._failure = error
         self.scheduler.halted = True
+        self.output_changed.set()  # if there is no memory to go on, the consumer does
         self.settle()
 
     def error(self) -> BaseException | None:
         """What the map raises, or None. For a worker that ends: it waits for the lock."""
-        with self.state():
-            return self.scheduler.error
+        return self.locked(lambda: self.scheduler.error)
 
     def stop(self, cancel: bool = False) -> None:
         """No further call starts; coroutines are cancelled if `cancel`. Does not wait."""
@@ -487,11 +532,12 @@ class Runner:
 
     def _stop(self) -> None:
         self.scheduler.halted = True
-        if not self.stopping:
-            self.stopping = True
-            self.scheduler.ready.shutdown(immediate=True)
+        self.scheduler.ready.shutdown(immediate=True)
+        self.stopping = True  # after it: a step that is interrupted is repeated by the next call
         self._pending = []
         self.workers.stop(self._cancel)
+        if not self.workers.busy():
+            self.calls_ended()
         if self.memory is not None:
             self.memory.stop()
         if self.permits is not None:
@@ -505,6 +551,10 @@ class Runner:
     now: Callable[[], float]
 
     def set_timer(self, at: float) -> None:
+        raise NotImplementedError
+
+    def calls_ended(self) -> None:
+        """The map has been stopped, and its last call has ended: nothing is left to time."""
         raise NotImplementedError
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:

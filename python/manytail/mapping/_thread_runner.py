@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from manytail._queue import Event
@@ -33,20 +33,21 @@ class ThreadRunner(Runner):
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
         self._reader: threading.Thread | None = None
-        self._joined = False
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
         read under the lock then, by whoever fills the window, if items go from the input straight into flight."""
         if never_blocks and self.memory is None and self.scheduler.gate is None:
             self.source = source
-            with self.state():
-                self.go_on()
+            self.locked(self.go_on)
             return
-        self._reader = threading.Thread(target=self._read, args=(source,), name="manytail-reader", daemon=True)
-        with self.state():
-            self.go_on()
+        self._reader = self.thread(self._read, "manytail-reader", source)
+        self.locked(self.go_on)
         self._reader.start()
+
+    def thread(self, target: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
+        """A thread whose code runs in a copy of the map's context."""
+        return threading.Thread(target=self.context.copy().run, args=(target, *arguments), name=name, daemon=True)
 
     def _read(self, source: Iterator[list[Item]]) -> None:
         try:
@@ -64,12 +65,13 @@ class ThreadRunner(Runner):
                 items = next(source, None)
             except BaseException as raised:
                 error = raised
-            with self.state():
-                if self.stopping:
-                    return
-                self.items_read(items, error)
+            self.locked(self._items_read, items, error)
             if items is None:
                 return
+
+    def _items_read(self, items: list[Item] | None, error: BaseException | None) -> None:
+        if not self.stopping:
+            self.items_read(items, error)
 
     def set_timer(self, at: float) -> None:
         self._timer.set(at)
@@ -78,30 +80,36 @@ class ThreadRunner(Runner):
     def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
         """Wait until `wanted` items are in the output, no more come, the map is idle or stopped, or `timeout` seconds
         have passed."""
-        scheduler = self.scheduler
-        with self._lock:  # not `state`: Ctrl-C that raises in its generator would leave the lock held
-            self._handle()
-            self._wanted = wanted
-            waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
-            if waits:
-                self.output_changed.clear()
-        self.settle()
-        if waits:
+        if self.locked(self._has_to_wait, wanted):
             self.output_changed.wait(timeout)  # type: ignore[attr-defined]
 
+    def _has_to_wait(self, wanted: int) -> bool:
+        scheduler = self.scheduler
+        self._wanted = wanted
+        waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
+        if waits:
+            self.output_changed.clear()
+        return waits
+
     def close(self, cancel: bool = False) -> None:
-        """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks."""
+        """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks.
+
+        RuntimeError: the caller is a thread that this would wait for. A signal handler that has interrupted the lock's
+        holder only stops the map: the call that it interrupts ends it."""
+        here = threading.current_thread()
+        if here is self._reader or here in self.workers.threads():
+            raise RuntimeError("close: called by fn, setup or the input of the same map (expected: by another thread)")
         self.stop(cancel)
-        if self._joined:
+        if self.held_here():
             return
-        with self.state():  # handles the stop
-            self._joined = True
         self.workers.join()
         self._timer.join()
         if self._reader is not None and self._reader.ident is not None:
             self._reader.join(JOIN_TIMEOUT)
-        with self.state():  # handles what the last calls reported
-            self._joined = True
+        self.locked(int)  # handles what the last calls reported
+
+    def calls_ended(self) -> None:
+        self._timer.close()
 
     def flush(self) -> None:
         """After `close`: wait until all results are recorded, and costs that were given back are stored."""
@@ -123,20 +131,24 @@ class _Timer:
 
     def set(self, at: float) -> None:
         """Only under the runner's lock."""
-        if at >= self._at:
+        if at >= self._at or self._closed:
             return
         self._at = at
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="manytail-timer", daemon=True)
+            thread = self._runner.thread(self._run, "manytail-timer")
             thread.start()
             self._thread = thread  # only once it is started: `join` waits for its end
         else:
             self._wakeup.set()
 
-    def join(self) -> None:
-        """Only after the last running call has ended or was abandoned."""
+    def close(self) -> None:
+        """Let the thread end: nothing is left to time."""
         self._closed = True
         self._wakeup.set()
+
+    def join(self) -> None:
+        """Only after the last running call has ended or was abandoned."""
+        self.close()
         if self._thread is not None:
             self._thread.join()
 
@@ -150,13 +162,16 @@ class _Timer:
     def _tick(self) -> float | None:
         """Do what is due. Returns how long to wait then."""
         runner = self._runner
-        with runner.state():
-            self._at = math.inf
-            overdue = runner.give_up_overdue()
-            self._wakeup.clear()
-            wait = self._at - runner.now()
+        overdue = runner.locked(self._overdue)
         for item, error in overdue:
             runner.timed_out(item, error, final=True)  # the map ends: else the worker's replacement reports the call
-        if self._closed:
-            return 0.0
+        wait = self._at - runner.now()
         return None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX)
+
+    def _overdue(self) -> list[tuple[Item, BaseException]]:
+        self._at = math.inf
+        overdue = self._runner.give_up_overdue()
+        self._wakeup.clear()
+        if self._closed:  # in between
+            self._wakeup.set()
+        return overdue

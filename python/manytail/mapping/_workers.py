@@ -12,8 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
-from contextvars import Context, copy_context
+from contextlib import AsyncExitStack, ExitStack, suppress
 from types import CoroutineType
 from typing import Any
 
@@ -111,10 +110,9 @@ class ThreadWorkers:
     """At most `workers` threads. A thread whose call was abandoned is replaced, and does not count."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        self._runner: Any = runner  # a ThreadRunner, which imports this module
         self._limit = runner.options.workers
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
-        self._context: Context = copy_context()
         self._threads: list[threading.Thread] = []  # started and perhaps alive, including abandoned ones
         self._counting: list[_Worker] = []  # at most `workers`
         self._abandoned: list[_Worker] = []
@@ -164,27 +162,30 @@ class ThreadWorkers:
         `backoff` may take their time, so the timer must not call them."""
         worker = _Worker(overdue)
         self._made += 1
-        worker.thread = threading.Thread(
-            target=self._context.copy().run,
-            args=(self._work, worker),
-            name=f"manytail-worker-{self._made}",
-            daemon=True,
-        )
+        worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
         with self._left:
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
+        self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads to give
+            self._threads.remove(worker.thread)
             with self._left:
                 self._counting.remove(worker)
             error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
             self._runner.scheduler.fail(error)
             return False
-        self._threads.append(worker.thread)
         return True
 
     def stop(self, cancel: bool) -> None:
         """The queue has been shut down: threads end after the call that they run."""
+
+    def busy(self) -> bool:
+        with self._left:
+            return bool(self._counting)
+
+    def threads(self) -> list[threading.Thread]:
+        return self._threads
 
     # ---------------------------------------------------------------------- the end, in the consumer's thread
     def join(self) -> None:
@@ -193,7 +194,7 @@ class ThreadWorkers:
             self._left.wait_for(lambda: not self._counting)
             abandoned = {worker.thread for worker in self._abandoned}
         for thread in self._threads:
-            if thread not in abandoned:
+            if thread not in abandoned and thread.ident is not None:  # it was started
                 thread.join()
         end = time.monotonic() + JOIN_TIMEOUT
         for thread in abandoned:
@@ -228,7 +229,10 @@ class ThreadWorkers:
             with self._left:
                 if worker in self._counting:
                     self._counting.remove(worker)
+                last = not self._counting
                 self._left.notify_all()
+            if last and runner.stopping:
+                runner.calls_ended()
 
     def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
@@ -311,18 +315,49 @@ class _AttemptTimeout:
 
 
 class LoopWorkers:
-    """`workers` coroutines in the running loop, each with one item at a time; an overdue call is cancelled."""
+    """At most `workers` coroutines in the running loop, each with one item at a time; an overdue call is cancelled.
 
-    def __init__(self, runner: Runner) -> None:
+    Tasks are made in a later step of the loop, without the runner's lock: an eager task runs user code at once."""
+
+    def __init__(self, runner: Runner, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._runner = runner
+        self._loop = loop
+        self._items = 0  # that came, until all coroutines are started
+        self._started = 0
+        self._group: asyncio.TaskGroup | None = None
+        self._call: Callable[[Item], Any]
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
         self._timeouts: dict[Item, _AttemptTimeout] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing = False  # whether all calls have ended, and the resource is being closed
 
     def items_came(self, items: int) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self.main())
+        if self._items < self._runner.options.workers:
+            self._items += items
+            self._in_loop(self._add)
+
+    def _in_loop(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call it in a later step of the loop. No effect once that is closed: nothing is left to do."""
+        assert self._loop is not None
+        with suppress(RuntimeError):
+            self._loop.call_soon(function, *arguments)
+
+    def _add(self) -> None:
+        """Start coroutines, no more than items have come."""
+        if self._task is None and not self._runner.stopping:
+            assert self._loop is not None
+            self._task = self._runner.context.copy().run(self._loop.create_task, self.main())
+        while self._group is not None and self._started < min(self._items, self._runner.options.workers):
+            if self._runner.scheduler.halted:
+                return
+            self._started += 1
+            self._runner.context.copy().run(self._group.create_task, self._serve(self._call))
+
+    def busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def threads(self) -> list[threading.Thread]:
+        return []
 
     def abandon(self, item: Item, error: BaseException) -> bool:
         if item in self._timeouts:
@@ -347,22 +382,35 @@ class LoopWorkers:
             await asyncio.wait([self._task])
 
     async def main(self) -> None:
-        runner = self._runner
+        runner, self._task = self._runner, asyncio.current_task()
         try:
             stack = AsyncExitStack()
             try:
-                call = runner.call_with(await enter_setup_async(stack, runner.options.setup))
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(runner.options.workers):
-                        group.create_task(self._serve(call))
+                self._call = runner.call_with(await enter_setup_async(stack, runner.options.setup))
+                await self._serve_all()
             finally:
                 self._closing = True
-                await stack.__aexit__(*exit_arguments(runner.error()))
+                if not self._is_lost():
+                    await stack.__aexit__(*exit_arguments(runner.error()))
         except asyncio.CancelledError:
             if not runner.stopping:
                 runner.fail(RuntimeError("the loop of the map was cancelled"))
+        except GeneratorExit:
+            runner.fail(RuntimeError("the loop of the map was closed"))
+            raise
         except BaseException as error:
-            runner.fail(error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error)
+            runner.fail(error)
+
+    async def _serve_all(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._add()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    def _is_lost(self) -> bool:
+        """Whether this code does not run in its loop: that is closed, and the coroutine is being collected."""
+        return asyncio._get_running_loop() is not self._loop
 
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
@@ -411,8 +459,10 @@ class LoopWorkers:
                 await asyncio.wrap_future(recorded)
 
     def _cancels_worker(self, error: BaseException) -> bool:
-        """Whether the error cancels the worker: the map or its loop ends. Any other CancelledError is the user's own.
-        That of a call which has cancelled its own task is removed from the task."""
+        """Whether the error ends the worker: the map or its loop ends. Any other CancelledError is the user's own. That
+        of a call which has cancelled its own task is removed from the task."""
+        if isinstance(error, GeneratorExit):
+            return self._is_lost()
         if not isinstance(error, asyncio.CancelledError):
             return False
         assert self._task is not None
@@ -447,35 +497,49 @@ class CoroutineWorkers(LoopWorkers):
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running = False
         self._cancelled = False
 
     def items_came(self, items: int) -> None:
         if self._thread is None:
-            run = copy_context().run
-            thread = threading.Thread(target=run, args=(self._run,), name="manytail-loop", daemon=True)
-            thread.start()
-            self._thread = thread  # only once it is started: `join` waits for its end
+            self._items += items
+            self._running = True
+            run: Any = self._runner.context.copy().run
+            self._thread = threading.Thread(target=run, args=(self._run,), name="manytail-loop", daemon=True)
+            try:
+                self._thread.start()
+            except BaseException:
+                self._running = False
+                raise
+        else:
+            super().items_came(items)
 
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
         except BaseException as error:
             self._runner.fail(error)
+        finally:
+            self._running = False
+            if self._runner.stopping:
+                self._runner.calls_ended()
 
     async def _main(self) -> None:
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
-        if self._cancelled:
-            return
-        await self.main()
+        if not self._cancelled:
+            await self.main()
 
     def _in_loop(self, function: Callable[..., object], *arguments: Any) -> None:
-        if self._loop is not None:
-            try:
+        if self._loop is not None:  # else it begins, and looks at what has come by then
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function, *arguments)
-            except RuntimeError:  # it is closed: nothing is left to cancel
-                return
+
+    def busy(self) -> bool:
+        return self._running
+
+    def threads(self) -> list[threading.Thread]:
+        return [] if self._thread is None else [self._thread]
 
     def abandon(self, item: Item, error: BaseException) -> bool:
         if (attempt := self._timeouts.get(item)) is not None:
@@ -488,5 +552,5 @@ class CoroutineWorkers(LoopWorkers):
             self._in_loop(self._cancel_calls)
 
     def join(self) -> None:
-        if self._thread is not None:
+        if self._thread is not None and self._thread.ident is not None:  # it was started
             self._thread.join()

@@ -72,6 +72,7 @@ class Reports:
         self._number = 0
         self._socket: socket.socket | None = None
         self._ticker = Ticker(Meter(partial(counts_of, scheduler), self._send))
+        self._ticker.start()
 
     def _send(self, seen: Progress) -> None:
         self._number += 1
@@ -180,6 +181,7 @@ class Live:
         )
         self._thread.start()
         self._ticker = Ticker(self._meter)
+        self._ticker.start()
 
     def _receive(self, port: socket.socket) -> None:
         token = self._channel.token if self._channel is not None else b""

@@ -71,7 +71,8 @@ def fingerprint(schema: T.StructType) -> str:
 
 def _without_metadata(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(each.name, _without_metadata(each.dataType), each.nullable) for each in kind])
+        fields = [T.StructField(each.name, _without_metadata(each.dataType), each.nullable) for each in kind]
+        return T.StructType(fields)
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_without_metadata(kind.elementType), kind.containsNull)
     if isinstance(kind, T.MapType):

@@ -412,10 +412,14 @@ def _next_rows(runner: ThreadRunner, batch_rows: int) -> list[Item]:
         runner.wait(batch_rows, wait)
     if runner.stopping:
         return []
-    with runner.state():
-        rows = [scheduler.output.popleft() for _ in range(scheduler.buffered)]
-        scheduler.took(len(rows))
-        runner.go_on()
+    return runner.locked(_take_buffered, runner)
+
+
+def _take_buffered(runner: ThreadRunner) -> list[Item]:
+    scheduler = runner.scheduler
+    rows = [scheduler.output.popleft() for _ in range(scheduler.buffered)]
+    scheduler.took(len(rows))
+    runner.go_on()
     return rows
 
 

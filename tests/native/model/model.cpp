@@ -35,7 +35,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
 
     void begin(int64_t maxsize_a, int64_t maxsize_b = 0, int priority_b = 0, uint32_t selection = MT_ROUND_ROBIN) {
         model_now = 1;
-        model_interrupt(0);
+        model_begin_signals(0, 0);
         memset(&native_registry, 0, sizeof native_registry);
         cells = model_variable<cell_block>()->cells;
         for (int i = 0; i < ncells; i++) cells[i].seen = 0;
@@ -252,7 +252,7 @@ template <typename suite> struct giving_up : queue_suite<suite, 3> {
     int more;
     void before() {
         this->begin(0);
-        model_interrupt(suite::interrupts);
+        model_begin_signals(suite::interrupts, suite::interrupts);
         more = 0;
     }
     void thread(unsigned index) {
@@ -322,7 +322,7 @@ template <typename suite> struct giving_up_room : queue_suite<suite, 3> {
     void before() {
         this->begin(1);
         this->put(this->a, 0);
-        model_interrupt(suite::interrupts);
+        model_begin_signals(suite::interrupts, suite::interrupts);
         more = 0;
     }
     void thread(unsigned index) {
@@ -359,12 +359,10 @@ struct interrupted_sized_putter : queue_suite<interrupted_sized_putter, 3> {
         begin(2);
         a->sized = a->bounded = 1;
         put_sized(0, 2);
-        model_interrupt(1);
+        model_begin_signals(1, 1);
         more = 0;
     }
-    int put_sized(int i, int64_t size) {
-        return MQ(put_until)(q, a, item(i), &size, 0, FOREVER, ATTACHED);
-    }
+    int put_sized(int i, int64_t size) { return MQ(put_until)(q, a, item(i), &size, 0, FOREVER, ATTACHED); }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(get() >= 0);
@@ -573,7 +571,8 @@ int main(int argc, char **argv) {
     EXPLORE(waiting_woken);
     EXPLORE(waiting_timeout);
     EXPLORE(waiting_interrupt);
-    EXPLORE(waiting_handler);
+    EXPLORE(waiting_handler_takes);
+    EXPLORE(waiting_handler_waits);
     EXPLORE(waiting_two_lists);
     EXPLORE(waiting_cancelled);
     EXPLORE(waiting_refused);

@@ -94,7 +94,10 @@ static model_block *model_block_of(void *p) {
     return NULL;
 }
 
+static unsigned long model_without_memory; /* a thread, of the functions that must not need any; 0: none */
+
 static void *model_malloc(size_t size) {
+    RL_ASSERT(model_without_memory != PyThread_get_thread_ident());
     void *memory = model_add_block(size, NULL);
     rl::var<int> *zeroed = model_variable<rl::var<int>>();
     rl::context &c = rl::ctx();
@@ -237,10 +240,11 @@ static inline int run_signal_handlers(void) {
     return -1;
 }
 
-/* In this schedule so many waits may be ended by a signal whose handler raises. */
-static inline void model_interrupt(int waits) {
-    model_interrupts = model_signals = waits;
-    model_handler = NULL;
+/* In this schedule so many signals may come during waits, and so many handlers may raise. */
+static inline void model_begin_signals(int signals, int raising, void (*handler)(void) = NULL) {
+    model_signals = signals;
+    model_interrupts = raising;
+    model_handler = handler;
 }
 
 /* An object is its count, unless the suite says otherwise. */

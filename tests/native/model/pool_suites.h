@@ -27,7 +27,7 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
 
     void begin(int workers, int64_t max_pending = 0, int64_t max_running = 0, int64_t lane_pending = 0) {
         model_now = 1;
-        model_interrupt(0);
+        model_begin_signals(0, 0);
         model_keep = native_keep;
         memset(&native_registry, 0, sizeof native_registry);
         all = model_variable<block>();
@@ -217,7 +217,7 @@ struct pool_interrupted : pool_suite<pool_interrupted, 3> {
     void before() {
         begin(1, 0, 0, 1);
         submit(0, 0);
-        model_interrupt(1);
+        model_begin_signals(1, 1);
     }
     void thread(unsigned index) {
         if (index == 2) {

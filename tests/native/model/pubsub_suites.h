@@ -36,7 +36,7 @@ template <typename suite, unsigned threads> struct pubsub_suite : rl::test_suite
 
     /* `old` messages were published and taken; `first` is subscribed. Chunks have 10 slots. */
     void begin(int old, int64_t maxsize = 0) {
-        model_interrupt(0);
+        model_begin_signals(0, 0);
         model_keep = hold_message;
         q = PS(new_pubsub)();
         mt_epoch_init(&q->epoch, 1);
@@ -277,7 +277,9 @@ struct pubsub_shut : pubsub_suite<pubsub_shut, 3> {
             at = publish(9);
             RL_ASSERT(at == 9 || at == -1 - MT_SHUTDOWN);
         } else if (index == 1) {
+            model_without_memory = PyThread_get_thread_ident();
             PS(mark_end)(q);
+            model_without_memory = 0;
         } else {
             take(first);
         }

@@ -17,7 +17,7 @@ template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub
         mt_load_relaxed_u32(&this->first->waiting);
         mt_load_relaxed_uptr(&this->q->capacity_lock.word);
         for (int i = 0; i < there; i++) RL_ASSERT(this->publish(i) == i);
-        model_interrupt(interrupts);
+        model_begin_signals(interrupts, interrupts);
     }
 
     /* As the face does it: MT_OK or MT_FULL. */

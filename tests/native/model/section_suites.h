@@ -11,10 +11,8 @@ template <typename suite, unsigned threads> struct section_suite : rl::test_suit
     rl::var<int> sections;
     static suite *running;
 
-    void begin(int interrupts = 0, int signals = 0) {
-        model_interrupts = interrupts;
-        model_signals = signals;
-        model_handler = NULL;
+    void begin(int signals = 0, int raising = 0, void (*handler)(void) = NULL) {
+        model_begin_signals(signals, raising, handler);
         memset((void *)&lock, 0, sizeof lock);
         mt_load_relaxed_uptr(&lock.guard.word);
         mt_load_relaxed_i64(&lock.owner);
@@ -40,8 +38,6 @@ template <typename suite, unsigned threads> struct section_suite : rl::test_suit
     }
 
     void end(int expected) {
-        model_signals = 0; /* the other suites have none */
-        model_handler = NULL;
         RL_ASSERT(sections($) == expected);
         RL_ASSERT(mt_load_relaxed_i64(&lock.owner) == 0);
         RL_ASSERT(lock.contenders == 0);
@@ -79,9 +75,8 @@ struct section_raised : section_suite<section_raised, 3> {
 struct section_handler : section_suite<section_handler, 3> {
     rl::var<int> handled;
     void before() {
-        begin(0, 1);
+        begin(1, 0, [] { running->handle(); });
         handled($) = 0;
-        model_handler = [] { running->handle(); };
     }
     void handle() {
         RL_ASSERT(once() == MT_OK);

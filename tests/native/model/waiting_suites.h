@@ -17,9 +17,9 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
     };
     box boxes[BOXES];
 
-    void begin(int interrupts = 0) {
+    void begin(int signals = 0, int raising = 0, void (*handler)(void) = NULL) {
         model_now = 1;
-        model_interrupt(interrupts);
+        model_begin_signals(signals, raising, handler);
         memset((void *)boxes, 0, sizeof boxes);
         for (int i = 0; i < BOXES; i++) {
             mt_load_relaxed_uptr(&boxes[i].lock.word);
@@ -104,7 +104,7 @@ struct waiting_woken : waiting_suite<waiting_woken, 3> {
  * back. */
 template <typename suite> struct waiting_given_up : waiting_suite<suite, 3> {
     static const unsigned bound = 2;
-    void before() { this->begin(suite::interrupts); }
+    void before() { this->begin(suite::interrupts, suite::interrupts); }
     void thread(unsigned index) {
         if (index == 0) {
             this->give(0);
@@ -124,35 +124,37 @@ struct waiting_interrupt : waiting_given_up<waiting_interrupt> {
     static const int interrupts = 1;
 };
 
-/* A signal ends the sleep of a thread, at any moment, and the first one's handler sleeps until the other thread has taken
- * the thing and given it back. If the thread that runs the handler were on the list, it could be notified of the thing. */
-struct waiting_handler : waiting_suite<waiting_handler, 3> {
-    static const unsigned bound = 2;
-    static waiting_handler *running;
-    rl::var<int> handled;
+/* Two takers of one thing, which give back what they take. A signal ends the sleep of the first, at any moment, and its
+ * handler takes, too: from the same box; or from the other, where the second taker gives when it was served, so that the
+ * handler ends after that. If the first kept its place in the list or its notification while the handler runs, or slept
+ * on without another look, somebody would sleep for ever. */
+template <typename suite> struct waiting_handler_suite : waiting_suite<suite, 3> {
+    static suite *running;
     void before() {
-        begin();
-        handled($) = 0;
-        model_signals = 1;
-        running = this;
-        model_handler = [] {
-            if (PyThread_get_thread_ident() != 1) return; /* the other thread: nobody would give to its handler */
-            RL_ASSERT(running->take(1) == 1);
-            running->handled($) = 1;
-        };
+        this->begin(1, 0, [] { running->handle(); });
+        running = (suite *)this;
+    }
+    void handle() {
+        if (PyThread_get_thread_ident() != 1) return; /* the second taker goes on */
+        RL_ASSERT(this->take(suite::box) == suite::box);
+        this->give(suite::box);
     }
     void thread(unsigned index) {
-        if (index < 2) RL_ASSERT(take() == 0);
-        give(0);
-        if (index == 1) give(1);
+        if (index < 2) RL_ASSERT(this->take() == 0);
+        this->give(0);
+        if (index == 1) this->give(1);
     }
-    void after() {
-        model_signals = 0; /* the other suites have none */
-        model_handler = NULL;
-        end(2 - handled($));
-    }
+    void after() { this->end(2); }
 };
-waiting_handler *waiting_handler::running;
+
+template <typename suite> suite *waiting_handler_suite<suite>::running;
+
+struct waiting_handler_takes : waiting_handler_suite<waiting_handler_takes> {
+    static const int box = 0;
+};
+struct waiting_handler_waits : waiting_handler_suite<waiting_handler_waits> {
+    static const int box = 1;
+};
 
 /* One waits for both boxes, and gives back what it takes; another waits for the second: what comes into that is not
  * lost when the first taker was notified of it, too. */

@@ -1,0 +1,410 @@
+"""How maps end: stopped, interrupted, closed, dropped, their loop closed. Nothing of a map stays, and close() may be
+interrupted and called again."""
+import asyncio
+import contextvars
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.maps import collect, in_callers_loops
+from support.process import run_script
+from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
+
+from manytail import RetryLater, aconcurrent_map, concurrent_map
+from manytail.mapping import _runner
+
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
+
+
+def threads_of_maps() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+@pytest.fixture(autouse=True)
+def _none_stays() -> Iterator[None]:
+    wait_until(lambda: not threads_of_maps(), "threads of another test")
+    yield
+    gc.collect()
+    wait_until(lambda: not threads_of_maps(), "threads of maps that have ended")
+
+
+def interrupt(call: Callable[[], Any]) -> None:
+    """Call it, and interrupt it by Ctrl-C as soon as it sleeps."""
+    called: list[bool] = []
+
+    def noted() -> None:
+        called.append(True)
+        call()
+
+    with acting_when(lambda: called and main_thread_sleeps(), ctrl_c), pytest.raises(KeyboardInterrupt):
+        noted()
+
+
+class Large:
+    """A result whose life can be watched."""
+
+
+TIMED: dict[str, dict[str, Any]] = {
+    "timeout": {"timeout": 60},
+    "deadline": {"deadline": 60},
+    "rate": {"rate": 1e6},
+    "linger": {"batch": 2, "linger": 0.001},
+    "progress": {"progress": lambda seen: None},
+}
+
+
+@pytest.mark.parametrize("options", TIMED.values(), ids=TIMED)
+def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -> None:
+    made: list[weakref.ref[Large]] = []
+
+    def fn(item: Any) -> Any:
+        results = [Large() for _ in (item if isinstance(item, list) else [item])]
+        made.extend(map(weakref.ref, results))
+        return results if "batch" in options else results[0]
+
+    results = concurrent_map(fn, iter(range(1_000)), workers=4, **options)
+    next(results)
+    del results
+    gc.collect()
+    wait_until(lambda: not threads_of_maps())
+    gc.collect()
+    assert [one for one in made if one() is not None] == []
+
+
+@pytest.mark.parametrize("options", [{}, *TIMED.values()], ids=["plain", *TIMED])
+def test_a_map_that_was_interrupted_leaves_nothing_even_unclosed(options: dict[str, Any]) -> None:
+    over = threading.Event()
+    results = concurrent_map(lambda item: over.wait(DEADLINE), range(8), workers=4, **options)
+    results._start()
+    wait_until(lambda: any("worker" in name for name in threads_of_maps()))
+    interrupt(results.__next__)
+    over.set()
+    wait_until(lambda: not threads_of_maps())
+    with pytest.raises(StopIteration):
+        next(results)
+
+
+def test_close_after_an_interrupted_end_goes_on_with_it() -> None:
+    """Item 0 fails the map, which then waits for the other calls."""
+    begun, over = threading.Barrier(4), threading.Event()
+
+    def fn(item: int) -> None:
+        begun.wait(DEADLINE)
+        if item == 0:
+            raise ValueError(item)
+        over.wait(DEADLINE)
+
+    results = concurrent_map(fn, range(4), workers=4, timeout=60)
+    results._start()
+    wait_until(lambda: results._runner.stopping)
+    interrupt(results.__next__)
+    with Threads() as threads:
+        closing = threads.start(results.close)
+        over.set()
+        closing.result()
+    assert threads_of_maps() == []
+
+
+def test_a_second_interrupt_in_close_is_taken_up_by_the_next_close() -> None:
+    begun: list[int] = []
+    over = threading.Event()
+
+    def fn(item: int) -> None:
+        begun.append(item)
+        over.wait(DEADLINE)
+
+    results = concurrent_map(fn, range(2), workers=2, timeout=60, progress=lambda seen: None)
+    results._start()
+    wait_until(lambda: len(begun) == 2)
+    for call in (results.__next__, results.close, results.close, results.close):
+        interrupt(call)
+    over.set()
+    results.close()
+    assert threads_of_maps() == []
+
+
+def test_close_from_inside_fn_is_an_error() -> None:
+    def fn(item: int) -> None:
+        results.close()
+
+    results = concurrent_map(fn, range(3), workers=1, errors="return")
+    assert [str(failure.error).partition(":")[0] for failure in results] == ["close"] * 3
+
+    async def fn_async(item: int) -> None:
+        again.close()
+
+    again = concurrent_map(fn_async, range(3), workers=1, errors="return")
+    assert [type(failure.error) for failure in again] == [RuntimeError] * 3
+
+
+def test_a_signal_handler_that_closes_the_map_under_its_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = concurrent_map(abs, range(100), workers=2)
+    go_on = _runner.Runner.go_on
+
+    def interrupted(runner: Any) -> None:
+        go_on(runner)
+        if threading.current_thread() is threading.main_thread() and not runner.stopping:
+            assert runner.held_here()
+            results.close()  # as a handler would, here
+
+    monkeypatch.setattr(_runner.Runner, "go_on", interrupted)
+    assert len(list(results)) < 100
+
+
+def test_another_thread_meanwhile_in_next_gets_an_error_and_the_map_goes_on() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def fn(item: int) -> int:
+        begun.set()
+        over.wait(DEADLINE)
+        return item
+
+    results = concurrent_map(fn, range(50), workers=2)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        begun.wait(DEADLINE)
+        wait_until(lambda: not results._take_turn() or results._end_turn())
+        with pytest.raises(ValueError, match="another thread"):
+            next(results)
+        over.set()
+        assert taking.result() == list(range(50))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_a_progress_callback_that_ends_the_program_ends_the_map(kind: type[BaseException]) -> None:
+    def show(seen: Any) -> None:
+        raise kind
+
+    with pytest.raises(kind):
+        list(concurrent_map(time.sleep, [0.01] * 10**6, progress=show))
+
+
+def test_what_the_reader_dies_of_is_raised_even_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = concurrent_map(abs, iter(range(10)), workers=2)
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(_runner.Runner, "items_read", fail)
+    monkeypatch.setattr(_runner.Runner, "report", fail)
+    with pytest.raises(MemoryError):
+        next(results)
+    monkeypatch.undo()
+    results.close()
+
+
+# ---------------------------------------------------------------------------------------------------- contexts, inputs
+var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="unset")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
+def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Callable[[Any], Any]) -> None:
+    seen: dict[str, str] = {}
+
+    def note(name: str, result: Any) -> Callable[..., Any]:
+        def function(*arguments: Any) -> Any:
+            seen[name] = var.get()
+            return result
+
+        return function
+
+    failed: list[int] = []
+
+    def call(item: int) -> int:
+        seen["fn"] = var.get()
+        if not failed:
+            failed.append(item)
+            raise ValueError
+        return item
+
+    async def call_async(item: int, resource: Any) -> int:
+        return call(item)
+
+    def items() -> Iterator[int]:
+        seen["input"] = var.get()
+        yield from range(4)
+
+    token = var.set("mine")
+    results = concurrent_map(
+        call_async if asynchronous else (lambda item, resource: call(item)),
+        items() if kind is iter else list(range(4)),
+        workers=2, key=note("key", 0), priority=note("priority", 0), cost=note("cost", 1), item_id=note("item_id", 0),
+        setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1, budget=100,
+    )  # fmt: skip
+    var.reset(token)
+    assert len(list(results)) == 4
+    names = {"fn", "key", "priority", "cost", "setup", "retry_on", "backoff"} | ({"input"} if kind is iter else set())
+    assert {name: value for name, value in seen.items() if name in names} == dict.fromkeys(names, "mine")
+
+
+class Unsized:
+    """Its len() must not be asked: it may load everything."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+    def __len__(self) -> int:
+        raise TypeError("not asked")
+
+
+def test_the_length_of_the_input_is_not_asked() -> None:
+    assert list(concurrent_map(abs, Unsized())) == [0, 1, 2]
+    assert list(concurrent_map(abs, Unsized(), progress=True)) == [0, 1, 2]
+    results = concurrent_map(abs, range(10**20), progress=True)
+    assert next(results) == 0
+    results.close()
+
+
+def test_a_priority_reaches_the_whole_window() -> None:
+    order: list[int] = []
+    over = threading.Event()
+
+    def fn(item: int) -> None:
+        order.append(item)
+        if item == 0:
+            over.wait(DEADLINE)
+
+    results = concurrent_map(
+        fn, range(100), workers=1, max_in_flight=100, priority=lambda item: -item if item else -(10**6)
+    )
+    with Threads() as threads:
+        ending = threads.start(list, results)
+        wait_until(lambda: results._scheduler.in_flight == 100)
+        over.set()
+        ending.result()
+    assert order == [0, *range(99, 0, -1)]
+
+
+# ------------------------------------------------------------------------------------------------ in the caller's loop
+Run = Callable[[Any], Any]  # runs a coroutine in a loop
+
+
+def collected(*arguments: Any, **options: Any) -> Any:
+    return collect(aconcurrent_map(*arguments, **options))
+
+
+@in_callers_loops
+def test_failing_deferred_and_quick_calls_in_any_loop(run: Run) -> None:
+    tried: set[tuple[str, int]] = set()
+
+    async def fn(item: int) -> int:
+        for error in (ValueError("once"), RetryLater(0.001)):
+            if (mark := (type(error).__name__, item)) not in tried:
+                tried.add(mark)
+                raise error
+        return -item
+
+    expected = [-item for item in range(300)]
+    assert run(collected(fn, range(300), workers=8, retries=1, backoff=0.001, timeout=DEADLINE)) == expected
+
+
+@in_callers_loops
+def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Run) -> None:
+    """An eager task begins at once, where it is made."""
+    held: list[bool] = []
+
+    def noting() -> None:
+        runners = [one for one in gc.get_objects() if isinstance(one, _runner.Runner)]
+        held.append(any(one._lock.locked() for one in runners))
+
+    async def fn(item: int, resource: Any) -> int:
+        noting()
+        return item
+
+    async def setup() -> object:
+        noting()
+        return object()
+
+    assert run(collected(fn, range(5), workers=2, setup=setup)) == list(range(5))
+    assert held == [False] * 6
+
+
+@pytest.mark.parametrize("progress", [False, True])
+@in_callers_loops
+def test_a_cancellation_during_the_end_leaves_no_task(run: Run, progress: bool) -> None:
+    async def main() -> None:
+        begun, cancelled, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def fn(item: int) -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(DEADLINE)
+            except asyncio.CancelledError:
+                cancelled.set()
+                await over.wait()
+                raise
+
+        options: dict[str, Any] = {"progress": lambda seen: None} if progress else {}
+        consumer = asyncio.get_running_loop().create_task(collected(fn, range(3), workers=2, **options))
+        await begun.wait()
+        consumer.cancel()
+        await cancelled.wait()
+        consumer.cancel()  # while the map ends
+        await asyncio.sleep(0)
+        over.set()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+@in_callers_loops
+def test_few_items_start_few_coroutines(run: Run) -> None:
+    async def main() -> int:
+        most = 0
+
+        async def fn(item: int) -> None:
+            nonlocal most
+            most = max(most, len(asyncio.all_tasks()))
+
+        await collected(fn, range(10), workers=100_000)
+        return most
+
+    assert run(main()) <= 14
+
+
+def test_the_exception_group_of_an_async_setup_is_raised_whole() -> None:
+    def setup() -> None:
+        raise ExceptionGroup("both", [ValueError(1), TypeError(2)])
+
+    async def fn(item: int, resource: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(ExceptionGroup, match="both"):
+        list(concurrent_map(fn, range(3), setup=setup))
+    with pytest.raises(ExceptionGroup, match="both"):
+        asyncio.run(collected(fn, range(3), setup=setup))
+
+
+def test_a_loop_that_is_closed_in_mid_flight_leaves_no_noise() -> None:
+    run_script("""
+import asyncio, gc, sys
+from manytail import aconcurrent_map
+
+noise = []
+sys.unraisablehook = noise.append
+
+async def main():
+    async def fn(item):
+        await asyncio.sleep(1000)
+    kept.append(aconcurrent_map(fn, range(10), workers=3, timeout=500))
+    asyncio.get_running_loop().create_task(anext(kept[0]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+kept = []
+loop = asyncio.new_event_loop()
+loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
+loop.run_until_complete(main())
+loop.close()
+kept.clear()
+del loop
+gc.collect()
+assert not noise, noise
+""")

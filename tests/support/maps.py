@@ -1,0 +1,71 @@
+"""The ways in which a map runs: in threads, in a loop of its own, and in the caller's loop, of every kind that asyncio
+runs in."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from manytail import aconcurrent_map, concurrent_map
+
+from .event_loops import ASYNCIO
+
+
+def mapped(fn: Callable[..., Any], items: Any, into: list[Any] | None = None, **options: Any) -> list[Any]:
+    """The results. A plain function runs in threads, an `async def` in its own loop. into: gets them, those before an
+    exception too."""
+    results = [] if into is None else into
+    results.extend(concurrent_map(fn, items, **options))
+    return results
+
+
+async def collect(results: Any, into: list[Any] | None = None) -> list[Any]:
+    """The results of an aconcurrent_map."""
+    taken = [] if into is None else into
+    async with aclosing(results):
+        async for result in results:
+            taken.append(result)
+    return taken
+
+
+def asynchronous(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """An `async def` that does what the function does; itself if it is one."""
+    if inspect.iscoroutinefunction(fn):
+        return fn
+
+    @functools.wraps(fn)  # with its signature, which says whether it takes a Delivery
+    async def call(*arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0)
+        return fn(*arguments, **named)
+
+    return call
+
+
+@dataclass(frozen=True)
+class Way:
+    """Calls `mapped`. In loops fn is asynchronous, or is made so."""
+
+    name: str
+    is_async: bool = True
+    run: Callable[[Any], Any] | None = None  # runs a coroutine: in the caller's loop
+
+    def __call__(self, fn: Callable[..., Any], items: Any, into: list[Any] | None = None, **options: Any) -> list[Any]:
+        if self.run is not None:
+            results: list[Any] = self.run(collect(aconcurrent_map(asynchronous(fn), items, **options), into))
+            return results
+        return mapped(asynchronous(fn) if self.is_async else fn, items, into, **options)
+
+
+def _each(*ways: Way) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("mapped", ways, ids=[way.name for way in ways])
+
+
+CALLERS = [Way(name, run=run) for name, run in ASYNCIO.items()]
+everywhere = _each(Way("threads", is_async=False), Way("own loop"), *CALLERS)
+in_loops = _each(Way("own loop"), *CALLERS)
+in_callers_loops = pytest.mark.parametrize("run", ASYNCIO.values(), ids=ASYNCIO)
