@@ -28,7 +28,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -83,6 +83,9 @@ test-freethreaded: $(MADE)/venv ## run the suite without the GIL, each test that
 	@python=$$(tools/build_freethreaded.sh); status=$$?; \
 	if [ $$status = 3 ]; then echo "--> SKIPPED test-freethreaded: see the line above"; exit 0; fi; \
 	[ $$status = 0 ] && $(MAKE) --no-print-directory freethreaded-suite FT_PYTHON=$$python
+
+test-platforms: ## other platforms: CPython 3.14 and 3.15, Windows, arm64, macOS, musl (ARGS: --cheap, or some of tools/platforms)
+	@$(PYTHON) tools/platforms $(ARGS)
 
 test-rabbitmq: $(MADE)/dev ## the broker's tests that go through pika to a RabbitMQ server too, on a server of its own
 	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker -m rabbitmq $(ARGS); $(CHECKED)

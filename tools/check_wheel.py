@@ -1,21 +1,34 @@
 """Checks wheels of manytail: `check_wheel.py WHEEL...` says what is wrong with each, and exits with 1 if anything is.
 
 A wheel must be small, must hold the package and nothing else, and must be for a platform that PyPI accepts. Its modules
-must be stripped, export only what Python looks up, need only the C library, and name no directory of the machine that
-built them. Modules are read with pyelftools, which comes with auditwheel; so those of Linux are checked, those of macOS
-and Windows are not.
+must be for the processor of its tag, export only what Python looks up and need only the C library. Those of Linux must
+be stripped, and name no directory of the machine that built them; those of macOS must run where the tag says.
+
+Modules are read with pyelftools, pefile and macholib.
 """
 
 import io
 import re
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 LARGEST = 1_500_000  # bytes of a wheel
 SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".so", ".pyd", ".html", ".css", ".sql"}
 LIBRARIES = re.compile(r"(libc|libpthread|libm|libc\.musl-\w+|ld-[\w-]+)\.so(\.\d+)?")
+WINDOWS = re.compile(r"(python3\d+t?|kernel32|msvcrt|ucrtbase|vcruntime140(_1)?|api-ms-win-crt-[\w-]+)\.dll", re.IGNORECASE)
+MACOS = re.compile(r"/usr/lib/libSystem\.B\.dylib")
+LINKERS = {"__dso_handle", "_mh_dylib_header", "__mh_dylib_header"}  # names that linkers of macOS add
+# By the last word of a platform tag: the machine in the header of ELF, of PE, and of Mach-O.
+MACHINES = {
+    "x86_64": {"EM_X86_64", 0x01000007},
+    "aarch64": {"EM_AARCH64"},
+    "amd64": {0x8664},
+    "arm64": {0xAA64, 0x0100000C},
+}
 
 
 def complaints(wheel: Path) -> Iterator[str]:
@@ -30,8 +43,8 @@ def complaints(wheel: Path) -> Iterator[str]:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         yield from contents(names, wheel)
         for name in names:
-            if name.endswith(".so"):
-                for wrong in module(archive.read(name), PurePosixPath(name).name.partition(".")[0]):
+            if name.endswith((".so", ".pyd")):
+                for wrong in module(archive.read(name), PurePosixPath(name).name.partition(".")[0], platform):
                     yield f"{name}: {wrong}"
 
 
@@ -47,28 +60,84 @@ def contents(names: list[str], wheel: Path) -> Iterator[str]:
         yield "contents: no extension module"
 
 
-def module(binary: bytes, name: str) -> Iterator[str]:
-    """What is wrong with an extension module, if it is one of Linux (ELF)."""
-    if not binary.startswith(b"\x7fELF"):
+def module(binary: bytes, name: str, platform: str) -> Iterator[str]:
+    """What is wrong with an extension module of a platform, by its tag."""
+    system = platform.partition("_")[0]
+    read = {"win": portable_executable, "macosx": mach_o}.get(system, elf)
+    try:
+        found = read(binary, platform)
+        machine = next(found)
+        exported = next(found)
+    except Exception as error:
+        yield f"format: {type(error).__name__}: {error} (expected: a module of {platform})"
         return
+    processor = next(key for key in ("x86_64", "aarch64", "amd64", "arm64") if platform.endswith(key))
+    if machine not in MACHINES[processor]:
+        yield f"machine: {machine} (expected: {processor})"
+    if exported - LINKERS != {f"PyInit_{name}"}:
+        yield f"exports: {' '.join(sorted(exported))} (expected: PyInit_{name} alone)"
+    yield from found
+
+
+def elf(binary: bytes, platform: str) -> Iterator[Any]:
+    """The machine of a module of Linux, its exported names, and then what is wrong with it."""
     from elftools.elf.elffile import ELFFile
 
-    elf = ELFFile(io.BytesIO(binary))
+    file = ELFFile(io.BytesIO(binary))
+    yield file["e_machine"]
+    yield {symbol.name for symbol in file.get_section_by_name(".dynsym").iter_symbols() if is_exported(symbol)}
     unstripped = [
         section.name
-        for section in elf.iter_sections()
+        for section in file.iter_sections()
         if section.name == ".symtab" or section.name.startswith(".debug")
     ]
     if unstripped:
         yield f"sections: {' '.join(unstripped)} (expected: stripped)"
-    exported = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols() if is_exported(symbol)}
-    if exported != {f"PyInit_{name}"}:
-        yield f"exports: {' '.join(sorted(exported))} (expected: PyInit_{name} alone)"
-    for tag in elf.get_section_by_name(".dynamic").iter_tags():
+    for tag in file.get_section_by_name(".dynamic").iter_tags():
         if tag.entry.d_tag == "DT_NEEDED" and not LIBRARIES.fullmatch(tag.needed):
             yield f"needs: {tag.needed} (expected: the C library alone)"
         if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
             yield f"path: {getattr(tag, 'rpath', None) or tag.runpath} (expected: none)"
+
+
+def portable_executable(binary: bytes, platform: str) -> Iterator[Any]:
+    """The same of a module of Windows."""
+    import pefile
+
+    file = pefile.PE(data=binary)
+    yield file.FILE_HEADER.Machine
+    yield {symbol.name.decode() for symbol in file.DIRECTORY_ENTRY_EXPORT.symbols}
+    for library in file.DIRECTORY_ENTRY_IMPORT:
+        if not WINDOWS.fullmatch(library.dll.decode()):
+            yield f"needs: {library.dll.decode()} (expected: Python and the C library alone)"
+
+
+def mach_o(binary: bytes, platform: str) -> Iterator[Any]:
+    """The same of a module of macOS, whose deployment target must be that of the tag."""
+    from macholib.MachO import MachO
+    from macholib.SymbolTable import SymbolTable
+
+    with tempfile.NamedTemporaryFile() as copy:  # macholib reads files only
+        copy.write(binary)
+        copy.flush()
+        file = MachO(copy.name)
+        (header,) = file.headers
+        yield header.header.cputype
+        symbols = SymbolTable(file, header).extdefsyms
+        yield {name.decode().removeprefix("_") for _, name in symbols}
+    for load, command, data in header.commands:
+        kind = load.get_cmd_name()
+        if kind in ("LC_LOAD_DYLIB", "LC_LOAD_WEAK_DYLIB", "LC_REEXPORT_DYLIB"):
+            library = data.rstrip(b"\0").decode()
+            if not MACOS.fullmatch(library):
+                yield f"needs: {library} (expected: the C library alone)"
+        if kind == "LC_RPATH":
+            yield f"path: {data.rstrip(bytes(1)).decode()} (expected: none)"
+        if kind in ("LC_BUILD_VERSION", "LC_VERSION_MIN_MACOSX"):
+            number = int(getattr(command, "minos", None) or command.version)
+            target = f"{number >> 16}_{number >> 8 & 255}"
+            if not platform.startswith(f"macosx_{target}_"):
+                yield f"deployment target: {target} (expected: that of the tag {platform})"
 
 
 def is_exported(symbol) -> bool:  # type: ignore[no-untyped-def]

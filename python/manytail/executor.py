@@ -482,9 +482,10 @@ def _map(
     if buffersize is None:
         buffersize = 4 * max_workers
     elif not isinstance(buffersize, int):
-        raise TypeError(f"buffersize={buffersize!r}: expected an int >= 1 or None, not {type(buffersize).__name__}")
+        # Both messages begin as those of Executor.map in Python 3.14 and later: its tests look at them.
+        raise TypeError(f"buffersize must be an integer or None, not {buffersize!r}")
     elif buffersize < 1:
-        raise ValueError(f"buffersize={buffersize!r}: expected an int >= 1, or None for 4 x max_workers")
+        raise ValueError(f"buffersize must be None or > 0, not {buffersize!r}; None is 4 x max_workers")
     deadline = None if timeout is None else time.monotonic() + timeout
     supply = _Supply(executor, fn, iterables)
     window = _InInputOrder() if order == "input" else _AsCompleted()

@@ -527,7 +527,7 @@ cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
         if h.n:
             redeliveries_shrink(h)
         # Amortized O(log n): without growth, at least half the capacity is pushed before the next shrink.
-        if h.n >= h.capacity // 2 and not heap_reserve(h, h.capacity + 1):
+        if h.n >= h.capacity >> 1 and not heap_reserve(h, h.capacity + 1):
             return False
     entry_keep(e)
     heap_add(h, e.order, e, NULL)

@@ -76,7 +76,7 @@ cdef inline entry *levels_first(entry_queue *q, cursor *c) noexcept nogil:
     cdef uint32_t w, i
     cdef uint64_t bits
     cdef entry *e
-    for w in range((q.nlevels + 63) // 64):
+    for w in range(<uint32_t>((q.nlevels + 63) >> 6)):
         bits = q.ready[w]
         while bits:
             i = w * 64 + mt_first_bit(bits)

@@ -1,0 +1,58 @@
+"""Compiled and linked, never run: macOS on both processors, musl, and Windows on arm64, by the compiler of zig; and the
+branches of the headers for Visual Studio, by clang without GNU's extensions."""
+
+from pathlib import Path
+
+import common
+
+
+def import_library() -> Path:
+    """python314.lib for Windows on arm64, made of the names that the one of x86-64 exports."""
+    base = common.cpython("windows-x86_64")
+    folder = common.BUILD / "windows_arm64.lib"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = (
+        "import pefile, sys; p = pefile.PE(sys.argv[1], fast_load=True); p.parse_data_directories([0]); "
+        "print('LIBRARY python314.dll', 'EXPORTS', *(s.name.decode() for s in p.DIRECTORY_ENTRY_EXPORT.symbols), sep='\\n')"
+    )
+    (folder / "python314.def").write_text(common.run(common.host(), "-c", script, base / "python314.dll"))
+    dlltool = (common.host(), "-m", "ziglang", "dlltool", "-m", "arm64")
+    common.run(*dlltool, "-d", folder / "python314.def", "-l", folder / "libpython314.a")
+    return folder
+
+
+def zig(name: str, target: str, tag: str, suffix: str, headers: Path, link: str = "", options: tuple = ()) -> None:
+    compiler = f"{common.host()} -m ziglang cc -target {target}"
+    common.wheel(name, tag, suffix, compiler, link, ["--include-dirs", headers, *options])
+
+
+def visual_studio() -> None:
+    """Each module in the standard's C, with _MSC_VER set and GNU's extensions an error. The headers of Windows are
+    mingw's: those of Visual Studio are not to be had."""
+    base = common.cpython("windows-x86_64")
+    sources = sorted((common.ROOT / "build/cython/pyx/manytail").glob("*.c"))
+    clang = ("clang", "--target=x86_64-w64-mingw32", "-std=c11", "-fsyntax-only", "-fms-extensions", "-D_MSC_VER=1940")
+    strict = ("-Wpedantic", "-Wgnu", "-Werror=gnu")
+    for source in sources:
+        common.run(*clang, *strict, "-I", "include", "-isystem", base / "include", source)
+    common.say(f"visual_studio: {len(sources)} modules have no GNU construct in the branches of _MSC_VER")
+
+
+def compiled() -> None:
+    common.need(clang="clang", gcc_mingw_w64_x86_64="x86_64-w64-mingw32-gcc")
+    common.host()
+    python = "include/python3.14"
+    dynamic = "-undefined dynamic_lookup"  # as CPython's own modules on macOS, which find it in the process
+    for processor, target in (("arm64", "aarch64"), ("x86_64", "x86_64")):
+        headers = common.cpython(f"macosx-{processor}") / python
+        tag = f"macosx_11_0_{processor}"
+        zig(f"macos_{processor}", f"{target}-macos.11.0", tag, ".cpython-314-darwin.so", headers, dynamic)
+    headers = common.cpython("linux-x86_64") / python
+    zig("musl", "x86_64-linux-musl", "musllinux_1_2_x86_64", ".cpython-314-x86_64-linux-musl.so", headers)
+    library = ("--library-dirs", import_library(), "--libraries", "python314")
+    headers = common.cpython("windows-x86_64") / "include"
+    zig("windows_arm64", "aarch64-windows-gnu", "win_arm64", ".cp314-win_arm64.pyd", headers, "", library)
+    visual_studio()
+
+
+common.main(compiled)
