@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from support.maps import everywhere, mapped
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
@@ -15,7 +16,7 @@ from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, Share
 from manytail.mapping._gate import Gate
 from manytail.mapping._rates import LATE
 
-from .test_remember import HOW, Service, own_server, run  # noqa: F401 - a fixture
+from .test_remember import Service, own_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database of its own for each test")
 
@@ -76,8 +77,8 @@ def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database,
     check_rate(starts, 100.0, workers=3 * 2)
 
 
-@HOW
-def test_two_maps_of_one_process_share_a_rate(sqlite, how):
+@everywhere
+def test_two_maps_of_one_process_share_a_rate(sqlite, mapped):
     shared, starts = Shared(sqlite.url, "a"), []
 
     def fn(item):
@@ -85,7 +86,7 @@ def test_two_maps_of_one_process_share_a_rate(sqlite, how):
         return item
 
     with Threads() as threads:
-        for task in [threads.start(run, how, fn, range(30), shared=shared, rate=50.0, workers=2) for _ in range(2)]:
+        for task in [threads.start(mapped, fn, range(30), shared=shared, rate=50.0, workers=2) for _ in range(2)]:
             assert task.result() == list(range(30))
     check_rate(starts, 50.0, workers=2 * 2)
     assert max(starts) - min(starts) >= (59 - 2 * 2) / 50.0 - LATE - 0.01
@@ -100,7 +101,7 @@ def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
         time.sleep(3 * LATE)  # the rest
         yield from range(1, 4)
 
-    assert run("threads", lambda item: starts.append(item), items(), shared=shared, rate=1e9, workers=2) == [None] * 4
+    assert mapped(lambda item: starts.append(item), items(), shared=shared, rate=1e9, workers=2) == [None] * 4
     assert sorted(starts) == [0, 1, 2, 3]
 
 
@@ -115,19 +116,18 @@ def test_retries_take_slots_too(sqlite):
         return item
 
     options = {"rate": 50.0, "retries": 1, "backoff": 0.0, "workers": 2}
-    assert run("threads", fn, range(15), shared=shared, **options) == list(range(15))
+    assert mapped(fn, range(15), shared=shared, **options) == list(range(15))
     assert len(starts) == 30
     check_rate(starts, 50.0, workers=2)
 
 
-@HOW
-def test_a_budget_holds_over_all_maps(database, how):
+@everywhere
+def test_a_budget_holds_over_all_maps(database, mapped):
     shared, service = Shared(database.url, "a"), Service()
     with Threads() as threads:
         tasks = [
             threads.start(
-                run,
-                how,
+                mapped,
                 service,
                 range(20),
                 shared=shared,
@@ -144,11 +144,11 @@ def test_a_budget_holds_over_all_maps(database, how):
     assert sum(isinstance(result, str) for result in results) == 33
     assert {type(result.error) for result in results if not isinstance(result, str)} == {BudgetExceeded}
     shared.reset()
-    assert run(how, service, [1], shared=shared, budget=3.0, cost=lambda item: 3.0) == ["result of 1"]
+    assert mapped(service, [1], shared=shared, budget=3.0, cost=lambda item: 3.0) == ["result of 1"]
 
 
-@HOW
-def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_own_error(sqlite, how):
+@everywhere
+def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_own_error(sqlite, mapped):
     shared, calls = Shared(sqlite.url, "a"), []
 
     def fn(item):
@@ -160,7 +160,7 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
         return item
 
     options = {"shared": shared, "budget": 2.0, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
-    zero, one = run(how, fn, range(2), **options)
+    zero, one = mapped(fn, range(2), **options)
     assert zero == 0
     assert str(one.error) == "its own"
     assert calls == [0, 0, 0, 0, 1]
@@ -169,8 +169,8 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
 
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
-    run("threads", service, range(500), shared=shared, remember=True)
-    assert len(run("threads", service, range(500), shared=shared, remember=True, rate=0.001, budget=0.0)) == 500
+    mapped(service, range(500), shared=shared, remember=True)
+    assert len(mapped(service, range(500), shared=shared, remember=True, rate=0.001, budget=0.0)) == 500
     assert shared.spent() == 0.0
     assert len(service.calls) == 500
 
@@ -181,11 +181,11 @@ def most_cost_in(starts, seconds):
     return max(sum(cost for at, cost in starts[i + 1 :] if at < starts[i][0] + seconds) for i in range(len(starts)))
 
 
-@HOW
+@everywhere
 @pytest.mark.parametrize(
     "limits", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}]
 )
-def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
+def test_two_maps_share_a_rate_of_cost(sqlite, mapped, limits):
     shared, starts = Shared(sqlite.url, "a"), []
     costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in limits else [4.0]
     items = [costs[number % len(costs)] for number in range(20)]
@@ -196,7 +196,7 @@ def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
 
     with Threads() as threads:
         for _ in range(2):
-            threads.start(run, how, fn, items, shared=shared, cost=float, workers=1, **limits)
+            threads.start(mapped, fn, items, shared=shared, cost=float, workers=1, **limits)
     assert len(starts) == 40
     late = 2 * max(costs)  # the calls of both workers may be noted late, on a busy machine by any time
     for seconds in (0.05, 0.2, 0.5):
@@ -205,23 +205,23 @@ def test_two_maps_share_a_rate_of_cost(sqlite, how, limits):
     assert max(starts)[0] - min(starts)[0] >= (total - 2 * max(costs) - late) / 100.0 - 2 * LATE
 
 
-@HOW
-def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, how):
+@everywhere
+def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, mapped):
     shared, calls = Shared(sqlite.url, "a"), []
 
     def fn(items):
         calls.extend(items)
         return [item * 10 for item in items]
 
-    results = run(how, fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retries=2)
+    results = mapped(fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retries=2)
     assert calls == list(range(7))
     assert results[:7] == [item * 10 for item in range(7)]
     assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
     assert shared.spent() == 7
 
 
-@HOW
-def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
+@everywhere
+def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mapped):
     shared, calls = Shared(sqlite.url, "a"), []
 
     def fn(items):
@@ -231,7 +231,7 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
         first = len(calls) == 2
         return [RetryLater(0.01) if first and item == 0 else item for item in items]
 
-    results = run(how, fn, range(4), shared=shared, batch=4, linger=3_600, workers=1, budget=9, errors="return")
+    results = mapped(fn, range(4), shared=shared, batch=4, linger=3_600, workers=1, budget=9, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
     assert sorted(map(tuple, calls)) in (
         [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
@@ -242,12 +242,12 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, how):
     assert {type(result.error) for result in failed} == {ValueError}
 
 
-@HOW
-def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, how):
+@everywhere
+def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
     """The second item does not fit: it was not paid for."""
     shared, calls = Shared(sqlite.url, "a"), []
     options = {"shared": shared, "budget": 3, "cost": float, "errors": "return", "workers": 1}
-    assert run(how, str, [2], **options) == ["2"]
+    assert mapped(str, [2], **options) == ["2"]
 
     def fn(items):
         calls.append(list(items))
@@ -255,7 +255,7 @@ def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, how):
             raise RetryLater(0.0)
         return items
 
-    one, two = run(how, fn, [1, 2], batch=2, linger=3_600.0, **options)
+    one, two = mapped(fn, [1, 2], batch=2, linger=3_600.0, **options)
     assert (one, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
     assert calls == [[1], [1]]
     assert shared.spent() == 3
@@ -271,7 +271,7 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
             raise RetryLater(0.0)
         raise OSError("its own")
 
-    (failed,) = run("threads", fn, [1], shared=shared, budget=2.0, retries=5, backoff=0.0, errors="return")
+    (failed,) = mapped(fn, [1], shared=shared, budget=2.0, retries=5, backoff=0.0, errors="return")
     assert str(failed.error) == "its own"
     assert (failed.attempts, calls) == (1, [1, 1])
 
@@ -322,10 +322,10 @@ def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
     assert shared.spent() == 0.0
 
 
-@HOW
-def test_the_deadline_does_not_wait_for_a_slot(sqlite, how):
+@everywhere
+def test_the_deadline_does_not_wait_for_a_slot(sqlite, mapped):
     shared, service = Shared(sqlite.url, "a"), Service()
-    results = run(how, service, range(20), shared=shared, rate=0.01, deadline=0.5, errors="return", workers=4)
+    results = mapped(service, range(20), shared=shared, rate=0.01, deadline=0.5, errors="return", workers=4)
     assert len(service.calls) <= 1
     assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) >= 19
 
@@ -340,19 +340,19 @@ def test_closing_does_not_wait_for_a_slot(sqlite):
 
 def test_another_rate_is_logged_and_holds(sqlite, caplog):
     shared = Shared(sqlite.url, "a")
-    run("threads", str, range(3), shared=shared, rate=1e6)
+    mapped(str, range(3), shared=shared, rate=1e6)
     with caplog.at_level(logging.WARNING):
-        run("threads", str, range(3), shared=shared, rate=2e6)
+        mapped(str, range(3), shared=shared, rate=2e6)
     assert sum("rate of name 'a' changes from 1000000.0 to 2000000.0" in message for message in caplog.messages) == 1
 
 
-@HOW
-def test_a_database_that_stays_away_fails_the_map_before_a_call(own_server, how):  # noqa: F811
+@everywhere
+def test_a_database_that_stays_away_fails_the_map_before_a_call(own_server, mapped):  # noqa: F811
     shared, service = Shared(own_server.url(), "a", outage_timeout=0.3), Service()
     own_server.stop()
     for options in ({"rate": 10.0}, {"budget": 10.0}):
         with pytest.raises(SharedUnavailable):
-            run(how, service, range(3), shared=shared, **options)
+            mapped(service, range(3), shared=shared, **options)
     assert service.calls == []
 
 
@@ -410,17 +410,17 @@ def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(data
     assert database.query("SELECT count(*) FROM manytail_rates") == [(4,)]  # each key, and the rate of all
 
 
-@HOW
-def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, how):
+@everywhere
+def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
     """Another map has leased the next hour of one key. Its item waits without a worker; the other keys are called."""
     items = ["slow", *(f"key {number}" for number in range(30))]
 
     def attempt(deadline):
         shared, calls = Shared(sqlite.url, f"until {deadline}"), []
-        run("threads", str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
+        mapped(str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
         sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate' AS BLOB)")
-        results = run(
-            how, calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=deadline,
+        results = mapped(
+            calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=deadline,
             errors="return", order="completion",
         )  # fmt: skip
         if len(calls) < 30:
@@ -432,8 +432,8 @@ def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, how):
     assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) == 1
 
 
-@HOW
-def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, how):
+@everywhere
+def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, mapped):
     shared, starts = Shared(sqlite.url, "a"), []
 
     def fn(item):
@@ -442,7 +442,7 @@ def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, how):
 
     options = {"key": lambda item: item % 2, "per_key_rate": 20.0, "rate": 30.0, "budget": 1_000.0}
     with Threads() as threads:
-        for task in [threads.start(run, how, fn, range(16), shared=shared, workers=2, **options) for _ in range(2)]:
+        for task in [threads.start(mapped, fn, range(16), shared=shared, workers=2, **options) for _ in range(2)]:
             assert task.result() == list(range(16))
     check_rate([at for _, at in starts], 30.0, workers=2 * 2)
     for key in (0, 1):
@@ -453,8 +453,8 @@ def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, how):
 def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
     """The limit of a key has a name that is the same in every process."""
     keys = ["text", 1, 2.5, None, float("nan"), float("nan"), ("a", b"b"), object, "text"]
-    results = run(
-        "threads", str, range(len(keys)), key=keys.__getitem__, per_key_rate=1e6, errors="return",
+    results = mapped(
+        str, range(len(keys)), key=keys.__getitem__, per_key_rate=1e6, errors="return",
         shared=Shared(sqlite.url, "a"),
     )  # fmt: skip
     assert [index for index, result in enumerate(results) if result != str(index)] == [7]
@@ -469,7 +469,7 @@ def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite,
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
         options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}
-        results = run("threads", fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
+        results = mapped(fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
         assert results[:6] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2
         assert shared.spent() == 6.0

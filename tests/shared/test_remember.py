@@ -1,5 +1,4 @@
 """`remember=True` in the maps: a recorded result is not called again, and the database never delays the consumer."""
-import asyncio
 import itertools
 import logging
 import signal
@@ -7,11 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import aclosing
 from dataclasses import dataclass
 
 import pytest
 from support import counts, postgres
+from support.maps import everywhere, mapped
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -22,7 +21,6 @@ from manytail import (
     RetryLater,
     Shared,
     SharedUnavailable,
-    aconcurrent_map,
     concurrent_map,
 )
 from manytail.mapping import _remember
@@ -37,28 +35,6 @@ from manytail.mapping._thread_runner import ThreadRunner
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
 
-def run(how, fn, items, **options):
-    """The results of a map: in threads, in its own loop, or in the caller's loop."""
-    if how == "threads":
-        return list(concurrent_map(fn, items, **options))
-
-    async def coroutine(item):
-        await asyncio.sleep(0)
-        return fn(item)
-
-    if how == "loop":
-        return list(concurrent_map(coroutine, items, **options))
-
-    async def collect():
-        async with aclosing(aconcurrent_map(coroutine, items, **options)) as results:
-            return [result async for result in results]
-
-    return asyncio.run(collect())
-
-
-HOW = pytest.mark.parametrize("how", ["threads", "loop", "caller's loop"])
-
-
 class Service:
     """Counts the calls that are paid for."""
 
@@ -70,19 +46,19 @@ class Service:
         return f"result of {item}"
 
 
-@HOW
-def test_a_second_map_pays_for_nothing_that_was_recorded(database, how):
+@everywhere
+def test_a_second_map_pays_for_nothing_that_was_recorded(database, mapped):
     shared, service = Shared(database.url, "a"), Service()
     expected = [f"result of {item}" for item in range(500)]
-    assert run(how, service, range(300), shared=shared, remember=True) == expected[:300]
+    assert mapped(service, range(300), shared=shared, remember=True) == expected[:300]
     assert sorted(service.calls) == list(range(300))
     assert shared.remembered() == 300
-    assert run(how, service, range(500), shared=Shared(database.url, "a"), remember=True, order="input") == expected
+    assert mapped(service, range(500), shared=Shared(database.url, "a"), remember=True, order="input") == expected
     assert sorted(service.calls) == list(range(500))
     assert shared.remembered() == 500
 
 
-@HOW
+@everywhere
 @pytest.mark.parametrize(
     "options",
     [
@@ -92,18 +68,18 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, how):
         {"dedup": 5, "item_id": str},
     ],
 )
-def test_with_other_options(sqlite, how, options):
+def test_with_other_options(sqlite, mapped, options):
     """Remembered results cost nothing: a budget for 100 calls is enough for 150 items, of which 50 come twice."""
     shared, service = Shared(sqlite.url, "a"), Service()
     for items in (range(50), range(100)):
-        results = run(how, service, items, shared=shared, remember=True, **options)
+        results = mapped(service, items, shared=shared, remember=True, **options)
         assert sorted(results) == sorted(f"result of {item}" for item in items)
     assert sorted(service.calls) == list(range(100))
 
 
-@HOW
+@everywhere
 @pytest.mark.parametrize("fresh", [1.0, 0.0], ids=["fresh", "looked up again"])
-def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
+def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatch):
     monkeypatch.setattr(_remember, "FRESH", fresh)
     shared, service, sizes = Shared(sqlite.url, "a"), Service(), []
 
@@ -117,7 +93,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, how, fresh, monkeypatch):
         return [service(item) for item in items]
 
     for items in (range(10), range(30)):
-        results = run(how, fn, items, shared=shared, remember=True, batch=4, workers=1, rate=1e6)
+        results = mapped(fn, items, shared=shared, remember=True, batch=4, workers=1, rate=1e6)
         assert results == [f"result of {item}" for item in items]
     assert set(service.calls) == set(range(30))
     assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
@@ -129,7 +105,7 @@ def test_items_that_are_equal_share_what_is_recorded(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
         assert (
-            run("threads", service, [1, 2] * 50, shared=shared, remember=True, dedup=10)
+            mapped(service, [1, 2] * 50, shared=shared, remember=True, dedup=10)
             == ["result of 1", "result of 2"] * 50
         )
     assert sorted(service.calls) == [1, 2]
@@ -138,7 +114,7 @@ def test_items_that_are_equal_share_what_is_recorded(sqlite):
 def test_items_of_another_type_are_other_items(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert run("threads", service, [1, "1", True, 1.0], shared=shared, remember=True) == [
+        assert mapped(service, [1, "1", True, 1.0], shared=shared, remember=True) == [
             f"result of {item}" for item in [1, "1", True, 1.0]
         ]
     assert len(service.calls) == 4
@@ -146,7 +122,7 @@ def test_items_of_another_type_are_other_items(sqlite):
 
 def test_an_item_without_a_key_fails_alone(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
-    good, bad = run("threads", service, [1, object()], shared=shared, remember=True, errors="return")
+    good, bad = mapped(service, [1, object()], shared=shared, remember=True, errors="return")
     assert good == "result of 1"
     assert isinstance(bad, Failure)
     assert isinstance(bad.error, TypeError)
@@ -166,17 +142,17 @@ def test_failures_and_deferrals_are_not_recorded(sqlite):
         return item
 
     for _ in range(2):
-        results = run("threads", fails, range(3), shared=shared, remember=True, errors="return")
+        results = mapped(fails, range(3), shared=shared, remember=True, errors="return")
         assert [isinstance(result, Failure) for result in results] == [True, False, False]
     assert sorted(calls) == [0, 0, 1, 1, 2]
     assert shared.remembered() == 2
 
 
-@HOW
-def test_what_the_codec_refuses_is_emitted_and_logged_once(sqlite, how, caplog):
+@everywhere
+def test_what_the_codec_refuses_is_emitted_and_logged_once(sqlite, mapped, caplog):
     shared = Shared(sqlite.url, "a")
     with caplog.at_level(logging.WARNING):
-        results = run(how, lambda item: {item} if item < 3 else item, range(5), shared=shared, remember=True)
+        results = mapped(lambda item: {item} if item < 3 else item, range(5), shared=shared, remember=True)
     assert results == [{0}, {1}, {2}, 3, 4]
     assert shared.remembered() == 2
     assert sum("cannot be recorded" in message for message in caplog.messages) == 1
@@ -199,10 +175,10 @@ class Json:
 def test_a_codec_of_the_user_belongs_to_the_name(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert run("threads", service, [1], shared=shared, remember=True, codec=Json()) == ["result of 1"]
+        assert mapped(service, [1], shared=shared, remember=True, codec=Json()) == ["result of 1"]
     assert service.calls == [1]
     with pytest.raises(ValueError, match=r"^codec: 'manytail-1' \(expected: '.*Json'"):
-        run("threads", service, [1, 2], shared=shared, remember=True)
+        mapped(service, [1, 2], shared=shared, remember=True)
     assert service.calls == [1]  # no call was made
 
 
@@ -211,12 +187,12 @@ class Changed:
     x: int
 
 
-@HOW
-def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(sqlite, how, monkeypatch):
+@everywhere
+def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(sqlite, mapped, monkeypatch):
     shared, service = Shared(sqlite.url, "a"), Service()
-    run(how, Changed, [1], shared=shared, remember=True)
+    mapped(Changed, [1], shared=shared, remember=True)
     monkeypatch.delattr(sys.modules[__name__], "Changed")
-    (failed,) = run(how, service, [1], shared=shared, remember=True, errors="return", retries=3)
+    (failed,) = mapped(service, [1], shared=shared, remember=True, errors="return", retries=3)
     assert isinstance(failed.error, ValueError)
     assert "forget" in failed.error.__notes__[0]
     assert service.calls == []
@@ -240,15 +216,15 @@ def test_bad_options_are_refused_at_the_call(options, wrong, said):
 
 def test_progress_counts_what_was_remembered(sqlite):
     shared, seen = Shared(sqlite.url, "a"), []
-    run("threads", str, range(10), shared=shared, remember=True)
-    run("threads", str, range(15), shared=shared, remember=True, progress=seen.append)
+    mapped(str, range(10), shared=shared, remember=True)
+    mapped(str, range(15), shared=shared, remember=True, progress=seen.append)
     assert isinstance(seen[-1], Progress)
     assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
 
 # ------------------------------------------------------------------------------------------------- just before the call
-@HOW
-def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, monkeypatch):
+@everywhere
+def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, mapped, monkeypatch):
     """Another process records its result while it waits for a worker."""
     monkeypatch.setattr(_remember, "FRESH", 0.0)
     shared, service = Shared(sqlite.url, "a"), Service()
@@ -258,8 +234,8 @@ def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, how, mon
             assert list(concurrent_map(service, [3], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 3"]
         return service(item)
 
-    results = run(
-        how, fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE
+    results = mapped(
+        fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE
     )
     assert results == [f"result of {item}" for item in range(5)]
     assert sorted(service.calls) == [0, 1, 2, 3, 4]
@@ -294,7 +270,7 @@ def test_what_a_worker_finds_for_items_of_a_batch_counts_as_remembered(sqlite, m
     def fn(items):
         if items == [0]:
             wait_until(lambda: results._runner.scheduler.in_flight == 3)
-            assert run("threads", str, [1], shared=Shared(sqlite.url, "a"), remember=True) == ["1"]
+            assert mapped(str, [1], shared=Shared(sqlite.url, "a"), remember=True) == ["1"]
         return list(map(str, items))
 
     results = concurrent_map(
@@ -348,8 +324,8 @@ def test_rows_that_are_looked_up_at_the_end_of_the_input_are_not_lost(sqlite, mo
     runner.close()
 
 
-@HOW
-def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, how, monkeypatch):
+@everywhere
+def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, mapped, monkeypatch):
     """A look-up takes longer than a start may be late. If each slot needed one, no call would ever start."""
     monkeypatch.setattr(_remember, "FRESH", 0.0)
     shared, lookups = Shared(sqlite.url, "a"), itertools.count()
@@ -361,14 +337,14 @@ def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, 
         return look_up(ids, give_up)
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
-    assert run(how, str, range(2), shared=shared, remember=True, rate=50.0, workers=2) == ["0", "1"]
+    assert mapped(str, range(2), shared=shared, remember=True, rate=50.0, workers=2) == ["0", "1"]
     assert next(lookups) <= 4  # when the items come, and before their calls: one for each item, or for both
 
 
 def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):
     """While the database does not answer, workers stop after the backlog."""
     shared, service = Shared(sqlite.url, "a"), Service()
-    inside, go_on = threading.Event(), threading.Event()
+    inside, looked_up, go_on = threading.Event(), threading.Event(), threading.Event()
     store = shared._store()
     record = store.record
 
@@ -377,10 +353,16 @@ def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):
         go_on.wait()
         record(*arguments)
 
+    def fn(item):
+        looked_up.wait()  # the thread that `slow` holds up looks up too
+        return service(item)
+
     store.record = slow  # type: ignore[method-assign]
-    results = concurrent_map(service, range(5_000), shared=shared, remember=True, workers=4, max_in_flight=4_000)
+    results = concurrent_map(fn, range(5_000), shared=shared, remember=True, workers=4, max_in_flight=4_000)
     with Threads() as threads:
         consumer = threads.start(list, results)
+        wait_until(lambda: results._scheduler.in_flight > _remember.BACKLOG + 4)
+        looked_up.set()
         inside.wait()
         memory = results._runner.memory  # type: ignore[attr-defined]
         wait_until(lambda: len(memory._waiting) == 4)  # all workers
@@ -419,8 +401,8 @@ def test_results_are_recorded_while_the_map_goes_on(sqlite):
     assert list(results) == [1]
 
 
-@HOW
-def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, how):
+@everywhere
+def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, mapped):
     shared = Shared(sqlite.url, "a")
 
     def fn(item):
@@ -429,7 +411,7 @@ def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, how):
         return item
 
     with pytest.raises(OSError, match="no"):
-        run(how, fn, range(100), shared=shared, remember=True, workers=1)
+        mapped(fn, range(100), shared=shared, remember=True, workers=1)
     assert shared.remembered() == 40
     results = concurrent_map(str, range(100, 200), shared=shared, remember=True, workers=1)
     assert next(results) == "100"
@@ -457,7 +439,7 @@ def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch
 
 def test_no_thread_is_left(sqlite):
     shared = Shared(sqlite.url, "a")
-    run("threads", str, range(10), shared=shared, remember=True)
+    mapped(str, range(10), shared=shared, remember=True)
     results = concurrent_map(str, range(10_000), shared=shared, remember=True)
     next(results)
     del results  # the collector does not wait; the threads end by themselves
@@ -474,8 +456,8 @@ def own_server():
     made.remove()
 
 
-@HOW
-def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_server, how, caplog):
+@everywhere
+def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_server, mapped, caplog):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
     stopped = threading.Event()
 
@@ -486,7 +468,7 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
         return service(item)
 
     with caplog.at_level(logging.WARNING), Threads() as threads:
-        task = threads.start(run, how, fn, range(200), shared=shared, remember=True, workers=1, timeout=DEADLINE)
+        task = threads.start(mapped, fn, range(200), shared=shared, remember=True, workers=1, timeout=DEADLINE)
         stopped.wait()
         wait_until(lambda: "is away" in caplog.text)
         own_server.start()
@@ -495,21 +477,21 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
     assert shared.remembered() == 200
 
 
-@HOW
-def test_a_database_that_stays_away_fails_the_map(own_server, how):
+@everywhere
+def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=0.5), Service()
-    run(how, service, range(10), shared=shared, remember=True)
+    mapped(service, range(10), shared=shared, remember=True)
     own_server.stop()
     with pytest.raises(SharedUnavailable, match="away for"):
-        run(how, service, range(10, 20), shared=shared, remember=True)
+        mapped(service, range(10, 20), shared=shared, remember=True)
     assert len(service.calls) == 10
 
 
-@HOW
-def test_the_deadline_does_not_wait_for_the_database(own_server, how):
+@everywhere
+def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
     own_server.stop()
-    results = run(how, service, range(100), shared=shared, remember=True, deadline=0.5, errors="return")
+    results = mapped(service, range(100), shared=shared, remember=True, deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []
 
@@ -579,9 +561,9 @@ def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
         return service(item)
 
     with pytest.raises(OSError, match="80"):
-        run("threads", fn, range(1_000), shared=shared, remember=True, workers=8)
+        mapped(fn, range(1_000), shared=shared, remember=True, workers=8)
     first = len(service.calls)
-    assert len(run("threads", fn, range(1_000), shared=shared, remember=True)) == 1_000
+    assert len(mapped(fn, range(1_000), shared=shared, remember=True)) == 1_000
     second = len(service.calls) - first
     assert first + second == 1_000
     assert second <= 200 + 8
@@ -607,8 +589,8 @@ def test_the_interpreters_exit_records_the_last_results(sqlite, how):
     assert Shared(sqlite.url, "a").remembered() >= 50
 
 
-@HOW
-def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, how, monkeypatch):
+@everywhere
+def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, mapped, monkeypatch):
     """With calls that are faster than the database, a statement looks up many items."""
     taken, many = itertools.count(), threading.Event()
     shared = Shared(sqlite.url, "a")
@@ -625,4 +607,4 @@ def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, how, monkeypat
             yield item
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
-    assert run(how, abs, items(), shared=shared, remember=True, workers=4) == list(range(2_000))
+    assert mapped(abs, items(), shared=shared, remember=True, workers=4) == list(range(2_000))
