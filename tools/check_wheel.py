@@ -19,7 +19,9 @@ from typing import Any
 LARGEST = 1_500_000  # bytes of a wheel
 SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".so", ".pyd", ".html", ".css", ".sql"}
 LIBRARIES = re.compile(r"(libc|libpthread|libm|libc\.musl-\w+|ld-[\w-]+)\.so(\.\d+)?")
-WINDOWS = re.compile(r"(python3\d+t?|kernel32|msvcrt|ucrtbase|vcruntime140(_1)?|api-ms-win-crt-[\w-]+)\.dll", re.IGNORECASE)
+WINDOWS = re.compile(
+    r"(python3\d+t?|kernel32|msvcrt|ucrtbase|vcruntime140(_1)?|api-ms-win-crt-[\w-]+)\.dll", re.IGNORECASE
+)
 MACOS = re.compile(r"/usr/lib/libSystem\.B\.dylib")
 LINKERS = {"__dso_handle", "_mh_dylib_header", "__mh_dylib_header"}  # names that linkers of macOS add
 # By the last word of a platform tag: the machine in the header of ELF, of PE, and of Mach-O.

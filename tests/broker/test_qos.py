@@ -1,8 +1,10 @@
 """Limits on what a channel (global) and its consumers together may hold."""
 
 import itertools
+import time
 
 import pytest
+from support.threads import DEADLINE
 
 from broker.behaviours import behaviour
 from broker.sides import Recorder, Side
@@ -190,19 +192,27 @@ def test_a_limit_set_late_leaves_consumers_of_quorum_queues_alone(side: Side) ->
     queues = side.queue(channel), side.queue(channel, durable=True, arguments={"x-queue-type": "quorum"})
     classic, quorum = (side.consume(channel, queue) for queue in queues)
 
-    def counts() -> tuple[int, int]:
+    def counts(of_quorum: int) -> tuple[int, int]:
         for queue in queues:
             side.publish(other, queue, 1, 2, 3)
-        side.settle()
+        gets(of_quorum)
         return len(classic.bodies), len(quorum.bodies)
 
+    def gets(number: int) -> None:
+        """A quorum queue of a server delivers later than it answers."""
+        end = time.monotonic() + DEADLINE
+        side.settle()
+        while len(quorum.bodies) < number and time.monotonic() < end:
+            side.wait(0.02)
+            side.settle()
+
     side.publish(other, queues[1], 1)
-    side.settle()
+    gets(1)
     channel.basic_qos(prefetch_count=2, global_qos=True)
-    assert counts() == (1, 4)
-    assert counts() == (1, 7)
+    assert counts(4) == (1, 4)
+    assert counts(7) == (1, 7)
     channel.basic_ack(quorum.tags[-1])
-    assert counts() == (2, 10)
+    assert counts(10) == (2, 10)
 
 
 @behaviour(33)

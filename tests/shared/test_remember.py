@@ -572,6 +572,8 @@ def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
 LEFT = """
 import sys
 from manytail import Shared, concurrent_map
+from manytail.mapping import _remember
+_remember.RECORD_AFTER, _remember.GROUP, _remember.BACKLOG = 3_600, 10**9, 10**9  # nothing before the exit
 results = concurrent_map(str, range(100_000), shared=Shared(sys.argv[1], "a"), remember=True)
 for _ in range(50):
     next(results)

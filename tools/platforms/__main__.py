@@ -19,7 +19,8 @@ def run(name: str, options: list[str]) -> tuple[str, int, float]:
     """Run a script; its output is printed when it has ended."""
     began = time.monotonic()
     command = [sys.executable, Path(__file__).with_name(f"{name}.py"), *options]
-    ran = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(command, check=False, **piped)
     print(ran.stdout.decode(errors="replace"), end="", flush=True)
     return name, ran.returncode, time.monotonic() - began
 

@@ -1,13 +1,15 @@
 """Linux on arm64: CPython 3.14 under qemu, modules made by gcc. The doctor and the essentials of core.
 
 An emulator on x86-64 keeps the memory order of x86-64: this shows that it builds and behaves, and nothing about weak
-memory orders, which the model checker explores. Not in the cheap part: an emulated processor takes ten times as long."""
+memory orders, which the model checker explores. Not in the cheap part: an emulated processor takes ten times as long.
+"""
 
 from pathlib import Path
 
 import common
 
-LIBRARIES = "zlib1g libsqlite3-0 libbz2-1.0 liblzma5 libffi8 libssl3 libuuid1 libncursesw6 libtinfo6 libreadline8 libexpat1"
+LIBRARIES = "zlib1g libsqlite3-0 libbz2-1.0 liblzma5 libffi8 libssl3 libuuid1"
+LIBRARIES += " libncursesw6 libtinfo6 libreadline8 libexpat1"
 ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
 ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
 

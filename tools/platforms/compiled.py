@@ -13,7 +13,8 @@ def import_library() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     script = (
         "import pefile, sys; p = pefile.PE(sys.argv[1], fast_load=True); p.parse_data_directories([0]); "
-        "print('LIBRARY python314.dll', 'EXPORTS', *(s.name.decode() for s in p.DIRECTORY_ENTRY_EXPORT.symbols), sep='\\n')"
+        "names = (s.name.decode() for s in p.DIRECTORY_ENTRY_EXPORT.symbols); "
+        "print('LIBRARY python314.dll', 'EXPORTS', *names, sep='\\n')"
     )
     (folder / "python314.def").write_text(common.run(common.host(), "-c", script, base / "python314.dll"))
     dlltool = (common.host(), "-m", "ziglang", "dlltool", "-m", "arm64")

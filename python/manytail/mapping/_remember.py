@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import math
 import threading
@@ -148,6 +149,7 @@ class Memory:
             thread.start()
             self._thread = thread  # only once it is started: others wait for its end
             _running.add(self)
+            _register_at_exit()
         self._changed.notify()
 
     # ------------------------------------------------------------------------------------------------ from workers
@@ -384,7 +386,12 @@ _running: WeakSet[Memory] = WeakSet()
 after_fork_in_child(_running.clear)  # a child has none of their threads, and would wait for them
 
 
-@atexit.register
+@functools.cache
+def _register_at_exit() -> None:
+    """Once, and after `_shared_database` was imported: connections are closed after this."""
+    atexit.register(_record_at_exit)
+
+
 def _record_at_exit() -> None:
     """Record the results of maps that were not closed, for instance after Ctrl-C."""
     memories = list(_running)

@@ -15,6 +15,7 @@ a server's details, where it quotes values, are left out, and secrets are replac
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sqlite3
@@ -293,7 +294,8 @@ class Link:
         self._connection: list[Any] = []  # one, or none
         self._connected = False  # whether there was one before
         self._using = threading.Lock()  # held by the thread that uses it
-        weakref.finalize(self, _close, self._connection, self._using, os.getpid())
+        self.close = weakref.finalize(self, _close, self._connection, self._using, os.getpid())
+        self.close.atexit = False  # then it comes too early: see _close_all
 
     def run(self, work: Callable[[Transaction], T], writes: bool) -> T:
         """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`)."""
@@ -375,8 +377,15 @@ def link_to(database: Database, wait: int) -> Link:
 def _close(connection: list[Any], using: threading.Lock, process: int) -> None:
     """The last store is freed, or the interpreter exits. A connection in a transaction is left open."""
     if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
-        for each in connection:
-            each.close()
+        while connection:
+            connection.pop().close()
         using.release()
     else:
         _inherited.extend(connection)
+
+
+# Registered before a map starts, and so before what records its last results at exit: that runs first.
+@atexit.register
+def _close_all() -> None:
+    for link in list(_links.values()):
+        link.close()
