@@ -17,7 +17,7 @@
 #include <intrin.h>
 #endif
 
-#define MT_64_BIT "manytail needs a 64-bit platform: its structures keep pairs of 32-bit numbers, and hashes, in 64 bits"
+#define MT_64_BIT "manytail needs a 64-bit platform: hashes, and pairs of 32-bit numbers, share 64 bits"
 #if defined(_MSC_VER) && !defined(__clang__) && _MSC_VER < 1935
 #error "manytail needs Visual Studio 2022 17.5 or newer, for C11 atomics"
 #elif defined(__cplusplus)

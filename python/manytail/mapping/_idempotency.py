@@ -64,7 +64,7 @@ def _encode_composed(value: Any, kind: type) -> bytes:
     )
 
 
-def _plain(value: Decimal) -> str:
+def _plain(value: Any) -> str:
     """A text that is equal for equal decimals, and for all that are not a number. It is the text of the normal form
     whatever the context, and the bare text of a number in normal form, by which results are recorded."""
     if value.is_nan():

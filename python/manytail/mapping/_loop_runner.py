@@ -108,7 +108,8 @@ class LoopRunner(Runner):
 
     async def _ended(self, reader: asyncio.Task[None]) -> None:
         await asyncio.wait([reader])
-        reader.cancelled() or reader.exception()  # it was reported by `fail`
+        if not reader.cancelled():
+            reader.exception()  # `fail` has reported it. asyncio logs an exception that nobody asks for
         await self.coroutines.ended()
         await self.flush()
         self.calls_ended()

@@ -221,13 +221,14 @@ class Postgresql(Database):
     def meaning(self, error: Exception, said: str) -> BaseException | None:
         if not isinstance(error, self._psycopg.Error):
             return None
-        state: Any = error.sqlstate
+        found: Any = error
+        state = found.sqlstate
         if state is None:  # no answer, or no connection
             if self._REFUSED.search(said):
                 return PermissionError(f"shared: the database refuses: {said}")
             gone = isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
             return Away(said) if gone else ValueError(f"where: {said}")
-        said = error.diag.message_primary or said  # without details, which may quote values
+        said = found.diag.message_primary or said  # without details, which may quote values
         if state.startswith(self._AWAY):
             return Away(said)
         if state.startswith(self._NO_RIGHTS):

@@ -125,9 +125,9 @@ struct waiting_interrupt : waiting_given_up<waiting_interrupt> {
 };
 
 /* Two takers of one thing, which give back what they take. A signal ends the sleep of the first, at any moment, and its
- * handler takes, too: from the same box; or from the other, where the second taker gives when it was served, so that the
- * handler ends after that. If the first kept its place in the list or its notification while the handler runs, or slept
- * on without another look, somebody would sleep for ever. */
+ * handler takes, too: from the same box; or from the other, where the second taker gives when it was served, so that
+ * the handler ends after that. If the first kept its place in the list or its notification while the handler runs, or
+ * slept on without another look, somebody would sleep for ever. */
 template <typename suite> struct waiting_handler_suite : waiting_suite<suite, 3> {
     static suite *running;
     void before() {
