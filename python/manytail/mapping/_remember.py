@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import logging
 import math
 import threading
@@ -386,9 +385,9 @@ _running: WeakSet[Memory] = WeakSet()
 after_fork_in_child(_running.clear)  # a child has none of their threads, and would wait for them
 
 
-@functools.cache
 def _register_at_exit() -> None:
-    """Once, and after `_shared_database` was imported: connections are closed after this."""
+    """Call it after `_shared_database` was imported, so that connections are closed after this. Once is enough; more often does no harm."""
+    atexit.unregister(_record_at_exit)
     atexit.register(_record_at_exit)
 
 

@@ -23,7 +23,6 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
@@ -210,13 +209,8 @@ class Postgresql(Database):
     def begin(self, connection: Any, writes: bool) -> None:
         """psycopg begins a transaction with the first statement."""
 
-    @staticmethod
-    @lru_cache(maxsize=256)
-    def _translated(sql: str) -> str:
-        return sql.replace("%", "%%").replace("?", "%s")
-
     def translated(self, sql: str) -> str:
-        return self._translated(sql)
+        return sql.replace("%", "%%").replace("?", "%s")
 
     def meaning(self, error: Exception, said: str) -> BaseException | None:
         if not isinstance(error, self._psycopg.Error):
