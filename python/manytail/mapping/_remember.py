@@ -386,7 +386,8 @@ after_fork_in_child(_running.clear)  # a child has none of their threads, and wo
 
 
 def _register_at_exit() -> None:
-    """Call it after `_shared_database` was imported, so that connections are closed after this. Once is enough; more often does no harm."""
+    """Call it after `_shared_database` was imported, so that connections are closed after this. A repetition does no
+    harm."""
     atexit.unregister(_record_at_exit)
     atexit.register(_record_at_exit)
 
