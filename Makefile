@@ -18,7 +18,8 @@ MADE := .venv/made
 PIP := DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels_of_sdists.cfg PIP_NO_COMPILE=0 $(BIN)/python -m pip --disable-pip-version-check --quiet
 FT_MADE := .venv-ft/made
 FT_PIP := $(PIP) --python .venv-ft/bin/python
-SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd)
+SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd) \
+	python/manytail/executor.py $(wildcard python/manytail/broker/*.py)
 STUBBED = $(patsubst python/manytail/%.pyi,manytail.%,$(wildcard python/manytail/*.pyi)) manytail.mapping
 C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.c' 2>/dev/null || find include tests -name '*.[ch]')
 

@@ -26,6 +26,11 @@ from setuptools.command.build_py import build_py
 BUILD = Path("build/cython")
 HEADERS = sorted(Path("include").rglob("*.h"))
 
+# Modules of plain Python that are compiled too, and work uncompiled. They take locks. A signal handler runs between any
+# two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
+BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
+PLAIN = ["executor", *(f"broker/{name}" for name in BROKER)]
+
 DIRECTIVES = {
     "language_level": 3,
     "freethreading_compatible": True,
@@ -78,11 +83,12 @@ def macros():
     return defined
 
 
-def compile_flags(msvc):
+def compile_flags(msvc, plain):
+    """`plain`: of a module of plain Python. -O3 would make it hardly faster, and larger by half, in thrice the time."""
     if msvc:
         return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/Od" if UNOPTIMIZED else "/O2"])
     # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
-    optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-O3"
+    optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-Os" if plain else "-O3"
     flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else [optimize, "-g0"])
     if SANITIZE:
         flags += [*SANITIZERS[SANITIZE], "-g1", "-O1", "-fno-omit-frame-pointer"]  # -g1: lines, for reports
@@ -111,25 +117,42 @@ def extensions():
     depends = [str(path) for path in [*HEADERS, *included]]
     sources = sorted(Path("pyx/manytail").glob("*.pyx"))
     common = {"include_dirs": ["include"], "depends": depends, "define_macros": macros()}
-    return [Extension(f"manytail.{source.stem}", [source.as_posix()], **common) for source in sources]
+    modules = [Extension(f"manytail.{source.stem}", [source.as_posix()], **common) for source in sources]
+    return modules if COVERAGE or SANITIZE or DELAYS else modules + [plain(name) for name in PLAIN]
+
+
+def plain(name):
+    """The extension of a module of plain Python."""
+    return Extension(f"manytail.{name.replace('/', '.')}", [f"python/manytail/{name}.py"])
+
+
+def is_plain(module):
+    return module.name.removeprefix("manytail.").replace(".", "/") in PLAIN
 
 
 def translate(modules):
-    """Give each extension the C of its .pyx."""
+    """Give each extension the C of its source."""
     for module in modules:
         drop_stale_c(Path(module.sources[0]))
-    translated = cythonize(
+    plain_modules = [module for module in modules if is_plain(module)]
+    kernels = [module for module in modules if not is_plain(module)]
+    # In plain Python annotations are for readers: Cython would take `int` for a demand.
+    translated = cythonized(kernels) + cythonized(plain_modules, annotation_typing=False)
+    made = {module.name: module for module in translated}
+    for module in modules:
+        module.sources, module.depends = made[module.name].sources, made[module.name].depends
+
+
+def cythonized(modules, **directives):
+    return cythonize(
         modules,
         nthreads=os.cpu_count(),
         # Public .pxd files are in the package and shipped; private ones lie beside the .pyx.
         include_path=["python", "pyx"],
         build_dir=None if COVERAGE else str(BUILD),  # the coverage plugin looks for the C beside the .pyx
         # Comments with the Cython lines are two fifths of the C. The coverage plugin reads them.
-        compiler_directives=DIRECTIVES | {"linetrace": COVERAGE, "emit_code_comments": COVERAGE},
+        compiler_directives=DIRECTIVES | {"linetrace": COVERAGE, "emit_code_comments": COVERAGE} | directives,
     )
-    made = {module.name: module for module in translated}
-    for module in modules:
-        module.sources, module.depends = made[module.name].sources, made[module.name].depends
 
 
 class BuildExt(build_ext):
@@ -166,7 +189,7 @@ class BuildExt(build_ext):
             # An interpreter of pyenv adds its own library directory as rpath, which exists on no other machine.
             self.compiler.linker_so = [flag for flag in self.compiler.linker_so if not flag.startswith("-Wl,-rpath")]
         for module in self.extensions:
-            module.extra_compile_args += compile_flags(msvc)
+            module.extra_compile_args += compile_flags(msvc, is_plain(module))
             module.extra_link_args += link_flags(self.in_tree)
         super().build_extensions()
 

@@ -7,6 +7,8 @@ import signal
 import sys
 import warnings
 from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +43,16 @@ STARTS = {"run_script", "subprocess"}
 JVMS = pytest.StashKey[SharedClasses]()
 
 
+def refuse_stale_modules() -> None:
+    """A compiled module that is older than its .py would be tested in place of it."""
+    for path in Path(manytail.__path__[0]).rglob(f"*{EXTENSION_SUFFIXES[0]}"):
+        source = path.with_name(path.name.removesuffix(EXTENSION_SUFFIXES[0]) + ".py")
+        if source.exists() and source.stat().st_mtime > path.stat().st_mtime:
+            pytest.exit(f"{source.name} has changed since it was compiled: setup.py build_ext --inplace", 3)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    refuse_stale_modules()
     # A background job of a script starts with SIGINT ignored, and its child processes inherit that.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

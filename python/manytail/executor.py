@@ -117,7 +117,7 @@ class KeyedExecutor(Executor):
         or is paused, is kept; any other is dropped when it is idle and nothing refers to it. `==` of keys runs with no
         lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
         lane = self._lanes.get(key, self._make_lane)
-        if not (priority is weight is max_pending is max_running is UNSET):
+        if any(option is not UNSET for option in (priority, weight, max_pending, max_running)):
             lane._give(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
         return lane
 
@@ -413,7 +413,8 @@ _exiting = False
 
 
 def _living_workers() -> list[_Workers]:
-    return [workers for reference in _living.copy().values() if (workers := reference()) is not None]
+    living = [reference() for reference in list(_living.copy().values())]
+    return [workers for workers in living if workers is not None]
 
 
 def _end_with_interpreter() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker import sides
+from broker.inside import watched_sections
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def side(request: pytest.FixtureRequest) -> Iterator[sides.Side]:
-    with sides.side(request.param) as made:
+    with watched_sections(), sides.side(request.param) as made:
         since, until = getattr(request.function, "server_versions", ((0,), (999,)))
         if request.param == "server" and not since <= server_version(made) < until:
             pytest.skip(f"not what RabbitMQ {server_version(made)} does: {since} to {until}")

@@ -14,7 +14,7 @@ from support.threads import Threads, acting_when, ctrl_c, wait_asleep, wait_unti
 from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
-from manytail.broker import Broker, Channel, Connection, exceptions
+from manytail.broker import Broker, Channel, Connection, _runtime, exceptions
 from manytail.broker._runtime import PoolLane, Timer
 from manytail.executor import KeyedExecutor
 
@@ -657,11 +657,11 @@ def test_when_no_thread_can_be_started_for_timers_the_next_use_tries_again(
     channel = connection.channel()
     channel.queue_declare("q", arguments={"x-message-ttl": 1})
 
-    def start(thread: threading.Thread) -> None:
+    def start(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+        patch.setattr(_runtime, "start_new_thread", start)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             channel.basic_publish("", "q", b"1")
     channel.basic_publish("", "q", b"2")
@@ -677,7 +677,7 @@ def test_no_thread_is_taken_for_a_timer_thread_that_has_ended(
     ran = threading.Event()
     connection.call_later(0, ran.set)
     awaited(ran)
-    wait_until(lambda: timers._thread is None)
+    wait_until(lambda: timers._ended is None)
     wait_until(lambda: timers.ident == 0)
 
 

@@ -272,7 +272,7 @@ def test_plain_messages_that_expire_start_no_thread(broker: Broker, monkeypatch:
         channel.basic_publish("", "q", b"")
         wait_until(lambda: channel.queue_declare("dead", passive=True).method.message_count == 1)
     broker.close()  # waits for the end of the timer thread
-    assert started == ["manytail-broker-timers"]
+    assert not started
 
 
 def test_callbacks_are_let_go_outside(connection: Connection, spy: Spy) -> None:

@@ -84,7 +84,7 @@ def test_a_wheel_that_was_not_repaired_is_refused(wheel):
 def test_a_large_wheel_is_refused(changed):
     large = changed({})
     with zipfile.ZipFile(large, "a", zipfile.ZIP_STORED) as archive:
-        archive.writestr("manytail/large.py", "#" * 1_500_000)
+        archive.writestr("manytail/large.py", "#" * 2_500_000)
     status, said = check(large)
     assert status == 1
     assert "size: " in said

@@ -31,7 +31,7 @@ def visual_studio() -> None:
     """Each module in the standard's C, with _MSC_VER set and GNU's extensions an error. The headers of Windows are
     mingw's: those of Visual Studio are not to be had."""
     base = common.cpython("windows-x86_64")
-    sources = sorted((common.ROOT / "build/cython/pyx/manytail").glob("*.c"))
+    sources = sorted((common.ROOT / "build/cython").rglob("*.c"))
     clang = ("clang", "--target=x86_64-w64-mingw32", "-std=c11", "-fsyntax-only", "-fms-extensions", "-D_MSC_VER=1940")
     strict = ("-Wpedantic", "-Wgnu", "-Werror=gnu")
     for source in sources:

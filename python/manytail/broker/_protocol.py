@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
 from manytail.broker.exceptions import ShortStringTooLong
-from manytail.broker.spec import PROPERTY_NAMES, BasicProperties, copied, fresh
+from manytail.broker.spec import PROPERTY_NAMES, BasicProperties
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
@@ -232,6 +232,30 @@ class QueueArguments:
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
+def fresh(_new: Any = BasicProperties.__new__, _class: type[BasicProperties] = BasicProperties) -> BasicProperties:
+    """BasicProperties() without the cost of its fourteen arguments."""
+    made: BasicProperties = _new(_class)
+    return made
+
+
+def _copied_value(value: Any) -> Any:
+    """A deep copy of dicts and lists; other objects in them are shared."""
+    if type(value) is dict:
+        return {key: _copied_value(inner) for key, inner in value.items()}
+    if type(value) is list:
+        return [_copied_value(inner) for inner in value]
+    return value
+
+
+def copied(properties: BasicProperties) -> BasicProperties:
+    """A copy with its own headers."""
+    copy = fresh()
+    copy.__dict__.update(properties.__dict__)
+    if properties.headers is not None:
+        copy.headers = _copied_value(properties.headers)
+    return copy
+
+
 class Message:
     """Body, properties, the exchange it was published to, its routing key, and those of the CC and BCC headers.
 

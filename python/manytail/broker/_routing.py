@@ -11,7 +11,7 @@ Invariant: a binding is in its source's `bindings` and in its destination's `inc
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from manytail.broker._protocol import (
     BindingArguments,
@@ -39,13 +39,21 @@ class Destination:
         self.incoming: dict[Binding, Exchange] = {}
 
 
-class Binding(NamedTuple):
+class Binding:
     """A binding, which equals another one of the same source, destination, key and arguments: both are one binding."""
 
-    source: str
-    destination: Destination
-    key: str
-    arguments: Any
+    __slots__ = ("_fields", "destination", "key")
+
+    def __init__(self, source: str, destination: Destination, key: str, arguments: Any) -> None:
+        self.destination = destination
+        self.key = key
+        self._fields = (source, destination, key, arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Binding) and self._fields == other._fields
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
 
 
 # ---------------------------------------------------------------------------------------------------- kinds of exchange

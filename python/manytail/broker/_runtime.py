@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from _thread import get_ident
+from _thread import get_ident, start_new_thread
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -50,6 +50,10 @@ class Runtime(Sections):
         host = self.host = VirtualHost(self._set_queue_timer)
         super().__init__(host.effects, host.dead_letters, host.dropped)
         self.timers = Timers(self)
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self.timers.forget_thread()
 
     # `Sections` (_sections.pyx) calls these three.
     def _reentered(self) -> ReentrancyError:
@@ -182,7 +186,9 @@ class TimerList:
 class Timers(TimerList):
     """One thread that makes calls when they are due, each in a section: times to live, queues that expire, call_later.
     It starts with the first timer. It ends when the broker closes, or when there is still no timer after IDLE_GRACE
-    seconds of waiting for one. While it sleeps until the time of a timer, it does not notice that this is cancelled."""
+    seconds of waiting for one. While it sleeps until the time of a timer, it does not notice that this is cancelled.
+
+    It is no threading.Thread, because start() of that waits: signal handlers would run in a section."""
 
     IDLE_GRACE = 5.0
 
@@ -190,7 +196,7 @@ class Timers(TimerList):
         super().__init__()
         self._runtime = runtime
         self._changed = runtime.condition()
-        self._thread: threading.Thread | None = None
+        self._ended: Event | None = None  # set at the end of the thread; None: there is none
         self._closed = False
         self.ident = 0  # of the thread; 0: there is none
 
@@ -199,10 +205,10 @@ class Timers(TimerList):
         `due`. After close: never."""
         if self._closed:
             return Timer(self, due, 0, action)
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="manytail-broker-timers", daemon=True)
-            thread.start()  # may raise: then there is neither a thread nor this timer
-            self._thread = thread
+        if self._ended is None:
+            ended = Event()
+            start_new_thread(self._run, (ended,))  # may raise: then there is neither a thread nor this timer
+            self._ended = ended
         timer = super().at(due, action)
         if self._pending[0] is timer:
             self._changed.notify()
@@ -214,13 +220,27 @@ class Timers(TimerList):
             self._closed = True
             self._pending.clear()
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            ended = self._ended
+        if ended is not None and self.ident != get_ident():
+            ended.wait()
 
-    def _run(self) -> None:
-        with self._runtime:
-            self.ident = get_ident()
+    def forget_thread(self) -> None:
+        """This process is a forked child, which has no such thread. The next timer starts one."""
+        self._ended = None
+        self.ident = 0
+
+    def _run(self, ended: Event) -> None:
+        try:
+            with self._runtime:
+                self.ident = get_ident()
+            self._serve()
+            with self._runtime:
+                if self.ident == get_ident():  # a later thread may have the same number
+                    self.ident = 0
+        finally:
+            ended.set()
+
+    def _serve(self) -> None:
         going_on = True
         while going_on:
             try:
@@ -228,9 +248,6 @@ class Timers(TimerList):
                     going_on = self._call_due()
             except Exception as error:
                 report(error)
-        with self._runtime:
-            if self.ident == get_ident():  # a later thread may have the same number
-                self.ident = 0
 
     def _call_due(self) -> bool:
         """Wait for the first timer and make its call. False: the thread ends."""
@@ -244,7 +261,7 @@ class Timers(TimerList):
             self._pending.pop(0).action(now)
         going_on = not self._closed and (bool(self._pending) or not idle)
         if not going_on:
-            self._thread = None
+            self._ended = None
         return going_on
 
 
@@ -318,7 +335,7 @@ class Pool:
         if self._owned:
             self._runtime.after(partial(self.executor.shutdown, wait=False), trusted=True)
 
-    def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask:
+    def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask | None:
         """This object is the dispatcher's executor. Outside a section, a lane that has served a block of items calls it
         for the next one."""
         if not self._runtime.interrupted():
@@ -327,17 +344,23 @@ class Pool:
         self._runtime.after(self._submit, task, pending, trusted=self._owned)
         return pending
 
-    def _submit_at_once(self, task: Callable[[], object]) -> Future[Any]:
+    def _submit_at_once(self, task: Callable[[], object]) -> Future[Any] | None:
         """If the executor refuses, the connection closes. Otherwise this thread would go on with the lane as long as
-        that has items, even if this keeps the interpreter from ending."""
+        that has items, even if this keeps the interpreter from ending. None: the task is not cancelled."""
         try:
             future = self.executor.submit(task)
         except RuntimeError as error:
             self._refused(error)
             raise
-        if hasattr(future, "add_done_callback"):
-            future.add_done_callback(self._done)
-        return future
+        return future if self._watched(future) else None
+
+    def _watched(self, future: Any) -> bool:
+        """Whether the future may be cancelled. Of an executor of the connection it is not; and what a signal handler
+        raises in the standard library's Future leaves the lock of that held."""
+        if self._owned or not hasattr(future, "add_done_callback"):
+            return False
+        future.add_done_callback(self._done)
+        return True
 
     def _submit(self, task: Callable[[], object], pending: _PendingTask) -> None:
         try:
@@ -348,9 +371,8 @@ class Pool:
                 raise
             self._refused(error)
         else:
-            if hasattr(future, "add_done_callback"):
+            if self._watched(future):
                 future.add_done_callback(pending.done)
-                future.add_done_callback(self._done)
 
     def _done(self, future: Future[Any]) -> None:
         """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end

@@ -37,13 +37,14 @@ from manytail.broker._protocol import (
     ReplyError,
     access_refused,
     alike,
+    copied,
+    fresh,
     not_found,
     not_implemented,
     precondition_failed,
     resource_locked,
 )
 from manytail.broker._routing import Destination, ExchangeRequest, Exchanges, check_same, not_default, not_reserved
-from manytail.broker.spec import BasicProperties, copied
 
 UNLIMITED = 1 << 62
 CANCELLED = 1 << 62  # in the place of a delivery tag, and greater than all of them
@@ -906,7 +907,7 @@ class VirtualHost:
 def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: str | None, time: datetime) -> Message:
     """The message for the dead-letter exchange: with `key` or, if that is None, its old keys; without expiration; with
     this death in x-death."""
-    properties = BasicProperties() if message.properties is None else copied(message.properties)
+    properties = fresh() if message.properties is None else copied(message.properties)
     headers: dict[str, Any] = dict(properties.headers or {})
     _record(headers, message, reason, queue, time)
     if key is not None:

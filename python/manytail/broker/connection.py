@@ -299,10 +299,11 @@ class Broker:
     def close(self) -> None:
         """Close all connections, wait for running callbacks except from inside one, and delete all queues. May be
         called again."""
+        reason = exceptions.ConnectionClosedByClient(200, "Normal shutdown")
         with self._runtime:
             self._closed = True
             for connection in list(self._connections.values()):
-                connection._end(exceptions.ConnectionClosedByClient(200, "Normal shutdown"))
+                connection._end(reason)
             ending = self._ending
         for connection in ending:
             connection._wait_for_callbacks()

@@ -19,8 +19,6 @@ __all__ = [
     "Queue",
     "ReturnedMessage",
     "Tx",
-    "copied",
-    "fresh",
 ]
 
 _M = TypeVar("_M")
@@ -82,30 +80,6 @@ class BasicProperties:
 
 
 PROPERTY_NAMES: tuple[str, ...] = tuple(name for name in vars(BasicProperties) if not name.startswith("_"))
-
-
-def fresh(_new: Any = BasicProperties.__new__, _class: type[BasicProperties] = BasicProperties) -> BasicProperties:
-    """BasicProperties() without the cost of its fourteen arguments."""
-    made: BasicProperties = _new(_class)
-    return made
-
-
-def _copied_value(value: Any) -> Any:
-    """A deep copy of dicts and lists; other objects in them are shared."""
-    if type(value) is dict:
-        return {key: _copied_value(inner) for key, inner in value.items()}
-    if type(value) is list:
-        return [_copied_value(inner) for inner in value]
-    return value
-
-
-def copied(properties: BasicProperties) -> BasicProperties:
-    """A copy with its own headers."""
-    copy = fresh()
-    copy.__dict__.update(properties.__dict__)
-    if properties.headers is not None:
-        copy.headers = _copied_value(properties.headers)
-    return copy
 
 
 class _Fields:
