@@ -252,9 +252,11 @@ cdef class Entry:
     @property
     def expires_at(self):
         """The value of time.monotonic() at which it expires, or None."""
-        if self.e.options == NULL or self.e.options.expires == 0:
-            return None
-        return self.e.options.expires / 1e9
+        cdef int64_t expires
+        lock_order(self.q.q)            # a release with a delay may be adding the options
+        expires = 0 if self.e.options == NULL else self.e.options.expires
+        unlock_order(self.q.q)
+        return expires / 1e9 if expires else None
 
     def ack(self):
         """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""

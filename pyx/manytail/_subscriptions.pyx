@@ -400,11 +400,16 @@ cdef class Subscription:
         cdef Browser it = browse(self.queue_)   # not the method: a subclass may override it
         cdef Entry h
         cdef int state
+        cdef bint passes
         for h in it:
             state = state_of(h.e)
-            if (state == HELD or (available and state == AVAILABLE)) and passes_start_and_origin(&self.s, h.e):
-                if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
-                    return True
+            if state != HELD and not (available and state == AVAILABLE):
+                continue
+            lock_order(self.s.q)        # a release with a delay may be adding the options
+            passes = passes_start_and_origin(&self.s, h.e)
+            unlock_order(self.s.q)
+            if passes and (self.selector is None or judge(self.queue_, self.selector, h, self.listens())):
+                return True
         return False
 
     cdef void interest_changed(self) noexcept:
