@@ -42,8 +42,9 @@ from manytail._entry cimport (
 from manytail._eq cimport (
     ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
     OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
-    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, keep_for_handle,
-    level_of, lock_order, locked_oldest, note_acquired, queue_counters, selector_results, unlock_order,
+    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, is_shut, keep_for_handle,
+    level_of, lock_order, locked_oldest, maxsize_of, note_acquired, queue_counters, selector_results, unlock_order,
+    unlock_with_timers,
 )
 from manytail._eq_capacity cimport (
     enter_dead_letter_call, leave_dead_letter_call, locked_full, locked_set_maxsize, room_point,
@@ -282,10 +283,7 @@ cdef class Entry:
             unlock_order(q)
             raise MemoryError
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.q.arm_timer()          # before user code that the effects may run
-        self.q.run_effects(&fx)
+        end_timed_hold(self.q, &fx)
         return bool(done)
 
     def unlock(self):
@@ -297,14 +295,21 @@ cdef class Entry:
             return False
         begin_hold(q, &fx)
         done = locked_unlock_entry(q, self.e, self.delivery, &fx)
-        end_hold(self.q, &fx)
-        if unlikely(q.timers.n != 0):
-            self.q.arm_timer()
+        end_timed_hold(self.q, &fx)
         return done
 
     def lock(self):
         """Undo unlock(): only the holder may end the delivery. True also if it was locked. False: it has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
+
+
+cdef inline void end_timed_hold(EntryQueue queue, effects *fx) noexcept:
+    """end_hold() of a step after which the queue may have a timer. The timer thread is asked first: the effects may run
+    user code, and that may close the subscription, which asks nobody."""
+    if unlikely(unlock_with_timers(queue.q)):
+        queue.arm_timer()
+    if unlikely(has_effects(fx)):
+        queue.run_effects(fx)
 
 
 cdef inline object end_delivery(Entry h, uint32_t reason):
@@ -498,11 +503,13 @@ cdef class EntryQueue:
 
     def __repr__(self):
         cdef int64_t available, depth
+        cdef bint shut
         lock_order(self.q)              # not by calls of methods: a subclass may override them
         available = self.q.available
         depth = depth_of(self.q)
+        shut = self.q.shut
         unlock_order(self.q)
-        end = ", shut down" if self.q.shut else ""
+        end = ", shut down" if shut else ""
         return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{end}>"
 
     @property
@@ -518,7 +525,7 @@ cdef class EntryQueue:
     @property
     def maxsize(self):
         """The limit of depth(); <= 0: none. May be assigned; raising it wakes putters."""
-        return self.q.maxsize
+        return maxsize_of(self.q)
 
     @maxsize.setter
     def maxsize(self, value):
@@ -670,11 +677,7 @@ cdef class EntryQueue:
             locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_put(q, e, found, False, &fx)
         p.key = q.event_count
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.arm_timer()            # before user code that the effects may run
-        if unlikely(has_effects(&fx)):
-            self.run_effects(&fx)
+        end_timed_hold(self, &fx)
         return r
 
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
@@ -750,10 +753,7 @@ cdef class EntryQueue:
             locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.arm_timer()            # before the effects: they may close the subscription, which arms nothing
-        self.run_effects(&fx)
+        end_timed_hold(self, &fx)
         return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
@@ -841,13 +841,12 @@ cdef class EntryQueue:
         """How many items a run may have. 0: each has to be put by itself, because it has to wait or overflows."""
         cdef entry_queue *q = self.q
         cdef int64_t room = RUN
-        if q.maxsize <= 0:
-            return room
         lock_order(q)
-        if q.overflow == OVERFLOW_DROP or locked_full(q):
-            room = 0
-        else:
-            room = min(room, q.maxsize - depth_of(q))
+        if q.maxsize > 0:
+            if q.overflow == OVERFLOW_DROP or locked_full(q):
+                room = 0
+            else:
+                room = min(room, q.maxsize - depth_of(q))
         unlock_order(q)
         return room
 
@@ -1107,7 +1106,7 @@ cdef class EntryQueue:
         """Whether a letter can be put here without running user code: keys, comparisons, dead letters of an
         overflow."""
         cdef Extra x
-        if not self.plain or self.q.shut or (self.q.overflow == OVERFLOW_DROP and self.q.maxsize > 0):
+        if not self.plain or is_shut(self.q) or (self.q.overflow == OVERFLOW_DROP and maxsize_of(self.q) > 0):
             return False
         if self.q.groups == GROUPS_NONE or e.extra == NULL:
             return True
@@ -1233,10 +1232,9 @@ cdef class EntryQueue:
 
     cdef int run_due_timers(self) except -1:
         cdef effects fx
-        if self.q.timers.n == 0:
-            return 0
         begin_hold(self.q, &fx)
-        locked_run_due_timers(self.q, mt_now_ns(), &fx)
+        if self.q.timers.n != 0:
+            locked_run_due_timers(self.q, mt_now_ns(), &fx)
         end_hold(self, &fx)
         return 0
 
@@ -1286,7 +1284,7 @@ cdef class EntryQueue:
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        return bool(self.q.shut)
+        return bool(is_shut(self.q))
 
     def stats(self):
         """QueueStats: a consistent snapshot of the counters."""
