@@ -64,7 +64,7 @@ from manytail._lifecycle cimport (
     at_fork, given_options, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable,
 )
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
+    NEVER, ONCE, again, checkpoint, deadline_from, give_up, new_waiting_at, post, seconds_argument, visit_tasks,
     wait_node, wait_point, write_unraisable,
 )
 
@@ -719,14 +719,18 @@ cdef class EntryQueue:
             raise ShutDown(f"queue {self.name_!r} was shut down and takes no more items")
         raise Full
 
-    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
-        cdef int64_t deadline = deadline_from(block, timeout)
-        cdef entry *e
-        cdef search_range found
-        cdef selector_results v
+    cdef entry *make_immediate(self, item, headers, priority, ttl, delay, group, origin,
+                               search_range *found) except NULL:
+        """make(), for a subscription that waits."""
         if span_argument("delay", delay, True):
             raise ValueError(f"delay={delay!r}: an entry that is to be handed over now (immediate=True) cannot be held")
-        e = self.make(item, headers, priority, ttl, ZERO, group, origin, &found)
+        return self.make(item, headers, priority, ttl, ZERO, group, origin, found)
+
+    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
+        cdef int64_t deadline = deadline_from(block, timeout)
+        cdef search_range found
+        cdef selector_results v
+        cdef entry *e = self.make_immediate(item, headers, priority, ttl, delay, group, origin, &found)
         v.n, v.capacity, v.items = 0, 0, NULL
         try:
             return self.hand_to_waiter(e, &found, deadline, &v)
@@ -861,46 +865,18 @@ cdef class EntryQueue:
     @cython.binding(True)
     async def aput(self, item, **options):
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
-        returns puts nothing. Each time that it has waited for a free slot it begins again: a key function runs again,
-        and ttl and delay count from then."""
-        cdef Waiting waiting
-        pause = checkpoint()
-        if pause is not None:
-            await pause
-        waited = False
+        returns puts nothing."""
+        cdef PendingPut it = pending_put(self, item, options)
         try:
-            while True:
-                event_key = self.events()
-                try:
-                    made = self.put(item, False, None, **options)   # None: a `timeout` in options is refused
-                except Full:
-                    if self.q.overflow != OVERFLOW_BLOCK:
-                        raise
-                else:
-                    if waited and made is None:     # it does not use the free slot that it was notified of
-                        self.forward_room()
-                    return made
-                waiting = new_waiting(self)
-                room_point(&waiting.point, self.q, True)
-                waiting.point.key = event_key
-                await waiting.wait()
-                waited = True
+            pause = checkpoint()
+            if pause is not None:
+                await pause
+            while not it.attempt():
+                await new_waiting_at(it, &it.p, 1).wait()
         except BaseException:
-            if waited:
-                self.forward_room()
+            it.abandon()
             raise
-
-    cdef int64_t events(self) noexcept:
-        cdef int64_t now
-        lock_order(self.q)
-        now = self.q.event_count
-        unlock_order(self.q)
-        return now
-
-    cdef void forward_room(self) noexcept:
-        cdef wait_point p
-        room_point(&p, self.q, True)
-        give_up(&p, 1, True)
+        return it.h
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
@@ -1308,6 +1284,75 @@ cdef object FOUR = 4
 cdef dict PUT_MANY_OPTIONS = {
     "headers": None, "priority": FOUR, "ttl": None, "delay": ZERO, "group": None, "origin": None,
 }
+cdef dict APUT_OPTIONS = {**PUT_MANY_OPTIONS, "immediate": False}
+
+
+# --------------------------------------------------------------------------------------------------------- pending puts
+@cython.final
+@cython.no_gc_clear         # a cycle through it breaks at the coroutine, whose finalizer abandons the put
+cdef class PendingPut:
+    """The put of a coroutine, which may wait for a free slot between its tries. As in put, the entry is made once."""
+    cdef EntryQueue q
+    cdef Entry h                # None at the end: no subscription waited for it
+    cdef entry *e               # NULL during a try, and at the end
+    cdef bint immediate
+    cdef search_range found
+    cdef selector_results v     # if immediate
+    cdef wait_point p           # what the coroutine waits for
+
+    def __dealloc__(self):
+        free_results(&self.v)
+
+    cdef bint attempt(self) except -1:
+        """One try. True: the put is done. False: wait for a free slot."""
+        cdef EntryQueue q = self.q
+        cdef entry *e = self.e
+        cdef int r
+        self.e = NULL       # the collector must not see its references twice: the queue may have it before this returns
+        try:
+            while True:
+                r = q.hand_over_once(e, &self.found, &self.v, &self.p) if self.immediate \
+                    else q.admit_once(e, &self.found, &self.p)
+                if r == MT_OK:
+                    return True
+                if r == DENIED or (r == MT_FULL and q.q.overflow == OVERFLOW_BLOCK):
+                    break
+                if r == SLOW:
+                    q.ask_waiting(e, &self.v)
+                else:
+                    q.put_again(e, &self.found, &self.p, ONCE, r)
+        except BaseException:
+            q.abandon_put(e, &self.p)
+            raise
+        self.e = e
+        if r == DENIED:
+            self.abandon()
+            self.h = None
+            return True
+        self.p.woken = False        # this try has answered the notification
+        return False
+
+    cdef int abandon(self) except -1:
+        """Put nothing, if it is not put."""
+        cdef entry *e = self.e
+        self.e = NULL
+        return 0 if e == NULL else self.q.abandon_put(e, &self.p)
+
+
+cdef PendingPut pending_put(EntryQueue queue, item, dict options):
+    cdef PendingPut it = PendingPut.__new__(PendingPut)
+    cdef entry *e
+    headers, priority, ttl, delay, group, origin, immediate = given_options("aput", options, APUT_OPTIONS)
+    it.q = queue
+    it.immediate = bool(immediate)
+    room_point(&it.p, queue.q, True)
+    if it.immediate:
+        e = queue.make_immediate(item, headers, priority, ttl, delay, group, origin, &it.found)
+    else:
+        e = queue.make(item, headers, priority, ttl, delay, group, origin, &it.found)
+    it.h = handle_before_put(queue, e)
+    it.e = e
+    return it
 
 
 cdef int arm_shielded(EntryQueue it, int64_t when) except -1:
@@ -1476,7 +1521,7 @@ cdef int release_all(list entries) except -1:
 # ---------------------------------------------------------------------------------------------------- garbage collector
 # The collector visits what C memory refers to: the entries of a queue, their keys, and the coroutines that wait. A
 # traverse runs with all threads stopped, or with the GIL; it takes no lock and changes no reference count.
-cdef traverseproc base_queue_traverse
+cdef traverseproc base_queue_traverse, base_pending_traverse
 
 
 cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
@@ -1530,6 +1575,12 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r if r else visit_tasks(&q.putters, visit, arg)
 
 
+cdef int pending_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef entry *e = (<PendingPut>self).e
+    cdef int r = base_pending_traverse(self, visit, arg)
+    return r if r or e == NULL else visit_entry(e, visit, arg)
+
+
 cdef int queue_clear(PyObject *self) noexcept:
     """Break cycles at the entries and the dead letter. The queue stays usable, for finalizers."""
     (<EntryQueue>self).drop_all()
@@ -1538,10 +1589,12 @@ cdef int queue_clear(PyObject *self) noexcept:
 
 # Before any subclass exists.
 base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)
+base_pending_traverse = mt_patch_gc(<PyTypeObject *>PendingPut, pending_traverse, NULL)
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)
 mt_patch_new(<PyTypeObject *>Entry)
 mt_patch_new(<PyTypeObject *>Extra)
+mt_patch_new(<PyTypeObject *>PendingPut)
 
 
 # --------------------------------------------------------------------------------------------- shared threads, and fork
