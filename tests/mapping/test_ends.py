@@ -230,7 +230,7 @@ def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None)
             lock.release()
 
     results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)
-    workers = results._runner.workers  # type: ignore[attr-defined]
+    workers: Any = results._runner.workers
     lock, workers._lists = workers._lists, Lock()
     failing = without_memory(lock.acquire, iter(range(3)))
     assert list(results) == list(range(10))
