@@ -15,8 +15,8 @@ from manytail._c cimport (
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
-from manytail._eq cimport CLOSED, acquired_entry, lock_credit, lock_order, unlock_credit, unlock_order
-from manytail._eq_manager cimport credit_point, is_interested, locked_answer
+from manytail._eq cimport CLOSED, acquired_entry, is_closed, lock_credit, lock_order, unlock_credit, unlock_order
+from manytail._eq_manager cimport credit_point, locked_answer
 from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport (
@@ -183,7 +183,7 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
         if found is not None:
             return found
         # If that ends later, Credit.interest_changed() or Subscription.end_lingering() ends the wait.
-        if lingers and not (credit.lasts() if owner is not None else is_interested(&(<Subscription>subs[0]).s)):
+        if lingers and not (credit.lasts() if owner is not None else (<Subscription>subs[0]).lasts()):
             raise Empty
         r = MT_EMPTY
         mt_point()
@@ -285,11 +285,11 @@ cdef class Consumer:
         while True:
             found = self.credit.subscriptions()
             for s in found:
-                if s.s.closed:
+                if is_closed(&s.s):
                     break
             else:
                 return found
-            self.credit.replace(found, tuple([it for it in found if not (<Subscription>it).s.closed]))
+            self.credit.replace(found, tuple([it for it in found if not is_closed(&(<Subscription>it).s)]))
 
     def subscribe(self, queue, **options):
         """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without

@@ -53,6 +53,8 @@ cdef class EntryQueue:
     cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
     cdef int abandon_put(self, entry *e, wait_point *p) except -1
     cdef int refuse_put(self, int r) except -1
+    cdef entry *make_immediate(self, item, headers, priority, ttl, delay, group, origin,
+                               search_range *found) except NULL
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin)
     cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v)
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept
@@ -62,8 +64,6 @@ cdef class EntryQueue:
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
     cdef int64_t room_for_run(self) noexcept nogil
     cdef int release_run(self, entry *e) except -1
-    cdef int64_t events(self) noexcept
-    cdef void forward_room(self) noexcept
     cdef void run_effects(self, effects *fx) noexcept
     cdef void notify_thread(self) noexcept
     cdef void deliver_dead_chain(self, entry *newest) noexcept

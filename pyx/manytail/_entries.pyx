@@ -42,8 +42,9 @@ from manytail._entry cimport (
 from manytail._eq cimport (
     ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
     OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
-    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, keep_for_handle,
-    level_of, lock_order, locked_oldest, note_acquired, queue_counters, selector_results, unlock_order,
+    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, is_shut, keep_for_handle,
+    level_of, lock_order, locked_oldest, maxsize_of, note_acquired, queue_counters, selector_results, unlock_order,
+    unlock_with_timers,
 )
 from manytail._eq_capacity cimport (
     enter_dead_letter_call, leave_dead_letter_call, locked_full, locked_set_maxsize, room_point,
@@ -63,7 +64,7 @@ from manytail._lifecycle cimport (
     at_fork, given_options, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable,
 )
 from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, give_up, new_waiting, post, seconds_argument, visit_tasks,
+    NEVER, ONCE, again, checkpoint, deadline_from, give_up, new_waiting_at, post, seconds_argument, visit_tasks,
     wait_node, wait_point, write_unraisable,
 )
 
@@ -252,9 +253,11 @@ cdef class Entry:
     @property
     def expires_at(self):
         """The value of time.monotonic() at which it expires, or None."""
-        if self.e.options == NULL or self.e.options.expires == 0:
-            return None
-        return self.e.options.expires / 1e9
+        cdef int64_t expires
+        lock_order(self.q.q)            # a release with a delay may be adding the options
+        expires = 0 if self.e.options == NULL else self.e.options.expires
+        unlock_order(self.q.q)
+        return expires / 1e9 if expires else None
 
     def ack(self):
         """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""
@@ -280,10 +283,7 @@ cdef class Entry:
             unlock_order(q)
             raise MemoryError
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.q.arm_timer()          # before user code that the effects may run
-        self.q.run_effects(&fx)
+        end_timed_hold(self.q, &fx)
         return bool(done)
 
     def unlock(self):
@@ -295,14 +295,21 @@ cdef class Entry:
             return False
         begin_hold(q, &fx)
         done = locked_unlock_entry(q, self.e, self.delivery, &fx)
-        end_hold(self.q, &fx)
-        if unlikely(q.timers.n != 0):
-            self.q.arm_timer()
+        end_timed_hold(self.q, &fx)
         return done
 
     def lock(self):
         """Undo unlock(): only the holder may end the delivery. True also if it was locked. False: it has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
+
+
+cdef inline void end_timed_hold(EntryQueue queue, effects *fx) noexcept:
+    """end_hold() of a step after which the queue may have a timer. The timer thread is asked first: the effects may run
+    user code, and that may close the subscription, which asks nobody."""
+    if unlikely(unlock_with_timers(queue.q)):
+        queue.arm_timer()
+    if unlikely(has_effects(fx)):
+        queue.run_effects(fx)
 
 
 cdef inline object end_delivery(Entry h, uint32_t reason):
@@ -496,11 +503,13 @@ cdef class EntryQueue:
 
     def __repr__(self):
         cdef int64_t available, depth
+        cdef bint shut
         lock_order(self.q)              # not by calls of methods: a subclass may override them
         available = self.q.available
         depth = depth_of(self.q)
+        shut = self.q.shut
         unlock_order(self.q)
-        end = ", shut down" if self.q.shut else ""
+        end = ", shut down" if shut else ""
         return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{end}>"
 
     @property
@@ -516,7 +525,7 @@ cdef class EntryQueue:
     @property
     def maxsize(self):
         """The limit of depth(); <= 0: none. May be assigned; raising it wakes putters."""
-        return self.q.maxsize
+        return maxsize_of(self.q)
 
     @maxsize.setter
     def maxsize(self, value):
@@ -668,11 +677,7 @@ cdef class EntryQueue:
             locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_put(q, e, found, False, &fx)
         p.key = q.event_count
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.arm_timer()            # before user code that the effects may run
-        if unlikely(has_effects(&fx)):
-            self.run_effects(&fx)
+        end_timed_hold(self, &fx)
         return r
 
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
@@ -714,14 +719,18 @@ cdef class EntryQueue:
             raise ShutDown(f"queue {self.name_!r} was shut down and takes no more items")
         raise Full
 
-    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
-        cdef int64_t deadline = deadline_from(block, timeout)
-        cdef entry *e
-        cdef search_range found
-        cdef selector_results v
+    cdef entry *make_immediate(self, item, headers, priority, ttl, delay, group, origin,
+                               search_range *found) except NULL:
+        """make(), for a subscription that waits."""
         if span_argument("delay", delay, True):
             raise ValueError(f"delay={delay!r}: an entry that is to be handed over now (immediate=True) cannot be held")
-        e = self.make(item, headers, priority, ttl, ZERO, group, origin, &found)
+        return self.make(item, headers, priority, ttl, ZERO, group, origin, found)
+
+    cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
+        cdef int64_t deadline = deadline_from(block, timeout)
+        cdef search_range found
+        cdef selector_results v
+        cdef entry *e = self.make_immediate(item, headers, priority, ttl, delay, group, origin, &found)
         v.n, v.capacity, v.items = 0, 0, NULL
         try:
             return self.hand_to_waiter(e, &found, deadline, &v)
@@ -748,10 +757,7 @@ cdef class EntryQueue:
             locked_run_due_timers(q, mt_now_ns(), &fx)
         r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
-        unlock_order(q)
-        if unlikely(q.timers.n != 0):
-            self.arm_timer()            # before the effects: they may close the subscription, which arms nothing
-        self.run_effects(&fx)
+        end_timed_hold(self, &fx)
         return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
@@ -839,13 +845,12 @@ cdef class EntryQueue:
         """How many items a run may have. 0: each has to be put by itself, because it has to wait or overflows."""
         cdef entry_queue *q = self.q
         cdef int64_t room = RUN
-        if q.maxsize <= 0:
-            return room
         lock_order(q)
-        if q.overflow == OVERFLOW_DROP or locked_full(q):
-            room = 0
-        else:
-            room = min(room, q.maxsize - depth_of(q))
+        if q.maxsize > 0:
+            if q.overflow == OVERFLOW_DROP or locked_full(q):
+                room = 0
+            else:
+                room = min(room, q.maxsize - depth_of(q))
         unlock_order(q)
         return room
 
@@ -860,46 +865,18 @@ cdef class EntryQueue:
     @cython.binding(True)
     async def aput(self, item, **options):
         """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
-        returns puts nothing. Each time that it has waited for a free slot it begins again: a key function runs again,
-        and ttl and delay count from then."""
-        cdef Waiting waiting
-        pause = checkpoint()
-        if pause is not None:
-            await pause
-        waited = False
+        returns puts nothing."""
+        cdef PendingPut it = pending_put(self, item, options)
         try:
-            while True:
-                event_key = self.events()
-                try:
-                    made = self.put(item, False, None, **options)   # None: a `timeout` in options is refused
-                except Full:
-                    if self.q.overflow != OVERFLOW_BLOCK:
-                        raise
-                else:
-                    if waited and made is None:     # it does not use the free slot that it was notified of
-                        self.forward_room()
-                    return made
-                waiting = new_waiting(self)
-                room_point(&waiting.point, self.q, True)
-                waiting.point.key = event_key
-                await waiting.wait()
-                waited = True
+            pause = checkpoint()
+            if pause is not None:
+                await pause
+            while not it.attempt():
+                await new_waiting_at(it, &it.p, 1).wait()
         except BaseException:
-            if waited:
-                self.forward_room()
+            it.abandon()
             raise
-
-    cdef int64_t events(self) noexcept:
-        cdef int64_t now
-        lock_order(self.q)
-        now = self.q.event_count
-        unlock_order(self.q)
-        return now
-
-    cdef void forward_room(self) noexcept:
-        cdef wait_point p
-        room_point(&p, self.q, True)
-        give_up(&p, 1, True)
+        return it.h
 
     # ------------------------------------------------------------------------------------------------------ run_effects
     cdef void run_effects(self, effects *fx) noexcept:
@@ -1105,7 +1082,7 @@ cdef class EntryQueue:
         """Whether a letter can be put here without running user code: keys, comparisons, dead letters of an
         overflow."""
         cdef Extra x
-        if not self.plain or self.q.shut or (self.q.overflow == OVERFLOW_DROP and self.q.maxsize > 0):
+        if not self.plain or is_shut(self.q) or (self.q.overflow == OVERFLOW_DROP and maxsize_of(self.q) > 0):
             return False
         if self.q.groups == GROUPS_NONE or e.extra == NULL:
             return True
@@ -1231,10 +1208,9 @@ cdef class EntryQueue:
 
     cdef int run_due_timers(self) except -1:
         cdef effects fx
-        if self.q.timers.n == 0:
-            return 0
         begin_hold(self.q, &fx)
-        locked_run_due_timers(self.q, mt_now_ns(), &fx)
+        if self.q.timers.n != 0:
+            locked_run_due_timers(self.q, mt_now_ns(), &fx)
         end_hold(self, &fx)
         return 0
 
@@ -1284,7 +1260,7 @@ cdef class EntryQueue:
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        return bool(self.q.shut)
+        return bool(is_shut(self.q))
 
     def stats(self):
         """QueueStats: a consistent snapshot of the counters."""
@@ -1308,6 +1284,75 @@ cdef object FOUR = 4
 cdef dict PUT_MANY_OPTIONS = {
     "headers": None, "priority": FOUR, "ttl": None, "delay": ZERO, "group": None, "origin": None,
 }
+cdef dict APUT_OPTIONS = {**PUT_MANY_OPTIONS, "immediate": False}
+
+
+# --------------------------------------------------------------------------------------------------------- pending puts
+@cython.final
+@cython.no_gc_clear         # a cycle through it breaks at the coroutine, whose finalizer abandons the put
+cdef class PendingPut:
+    """The put of a coroutine, which may wait for a free slot between its tries. As in put, the entry is made once."""
+    cdef EntryQueue q
+    cdef Entry h                # None at the end: no subscription waited for it
+    cdef entry *e               # NULL during a try, and at the end
+    cdef bint immediate
+    cdef search_range found
+    cdef selector_results v     # if immediate
+    cdef wait_point p           # what the coroutine waits for
+
+    def __dealloc__(self):
+        free_results(&self.v)
+
+    cdef bint attempt(self) except -1:
+        """One try. True: the put is done. False: wait for a free slot."""
+        cdef EntryQueue q = self.q
+        cdef entry *e = self.e
+        cdef int r
+        self.e = NULL       # the collector must not see its references twice: the queue may have it before this returns
+        try:
+            while True:
+                r = q.hand_over_once(e, &self.found, &self.v, &self.p) if self.immediate \
+                    else q.admit_once(e, &self.found, &self.p)
+                if r == MT_OK:
+                    return True
+                if r == DENIED or (r == MT_FULL and q.q.overflow == OVERFLOW_BLOCK):
+                    break
+                if r == SLOW:
+                    q.ask_waiting(e, &self.v)
+                else:
+                    q.put_again(e, &self.found, &self.p, ONCE, r)
+        except BaseException:
+            q.abandon_put(e, &self.p)
+            raise
+        self.e = e
+        if r == DENIED:
+            self.abandon()
+            self.h = None
+            return True
+        self.p.woken = False        # this try has answered the notification
+        return False
+
+    cdef int abandon(self) except -1:
+        """Put nothing, if it is not put."""
+        cdef entry *e = self.e
+        self.e = NULL
+        return 0 if e == NULL else self.q.abandon_put(e, &self.p)
+
+
+cdef PendingPut pending_put(EntryQueue queue, item, dict options):
+    cdef PendingPut it = PendingPut.__new__(PendingPut)
+    cdef entry *e
+    headers, priority, ttl, delay, group, origin, immediate = given_options("aput", options, APUT_OPTIONS)
+    it.q = queue
+    it.immediate = bool(immediate)
+    room_point(&it.p, queue.q, True)
+    if it.immediate:
+        e = queue.make_immediate(item, headers, priority, ttl, delay, group, origin, &it.found)
+    else:
+        e = queue.make(item, headers, priority, ttl, delay, group, origin, &it.found)
+    it.h = handle_before_put(queue, e)
+    it.e = e
+    return it
 
 
 cdef int arm_shielded(EntryQueue it, int64_t when) except -1:
@@ -1476,7 +1521,7 @@ cdef int release_all(list entries) except -1:
 # ---------------------------------------------------------------------------------------------------- garbage collector
 # The collector visits what C memory refers to: the entries of a queue, their keys, and the coroutines that wait. A
 # traverse runs with all threads stopped, or with the GIL; it takes no lock and changes no reference count.
-cdef traverseproc base_queue_traverse
+cdef traverseproc base_queue_traverse, base_pending_traverse
 
 
 cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
@@ -1530,6 +1575,12 @@ cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return r if r else visit_tasks(&q.putters, visit, arg)
 
 
+cdef int pending_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    cdef entry *e = (<PendingPut>self).e
+    cdef int r = base_pending_traverse(self, visit, arg)
+    return r if r or e == NULL else visit_entry(e, visit, arg)
+
+
 cdef int queue_clear(PyObject *self) noexcept:
     """Break cycles at the entries and the dead letter. The queue stays usable, for finalizers."""
     (<EntryQueue>self).drop_all()
@@ -1538,10 +1589,12 @@ cdef int queue_clear(PyObject *self) noexcept:
 
 # Before any subclass exists.
 base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)
+base_pending_traverse = mt_patch_gc(<PyTypeObject *>PendingPut, pending_traverse, NULL)
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)
 mt_patch_new(<PyTypeObject *>Entry)
 mt_patch_new(<PyTypeObject *>Extra)
+mt_patch_new(<PyTypeObject *>PendingPut)
 
 
 # --------------------------------------------------------------------------------------------- shared threads, and fork

@@ -43,7 +43,9 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
-from manytail._c cimport MT_FREE_THREADED, keep, mt_atomic_i64, mt_lock, unlikely
+from manytail._c cimport (
+    MT_FREE_THREADED, keep, mt_atomic_i64, mt_atomic_u32, mt_load_relaxed_u32, mt_lock, mt_store_relaxed_u32, unlikely,
+)
 from manytail._entry cimport cursor_position, entry, entry_keep, entry_list
 from manytail._eq_keys cimport group_index, key_record, key_table
 from manytail._eq_sorted cimport index_oldest, search_range, sorted_index
@@ -128,7 +130,7 @@ ctypedef struct subscription:
     bint browse
     bint exclusive
     bint suspended
-    bint closed
+    mt_atomic_u32 closed        # written under the order lock: is_closed()
     bint filtered               # has a selector, an origin, a start or groups, or browses
     bint any_entry              # no selector, origin or start, and does not browse: at most groups filter
     void *selector              # borrowed from the Subscription, or NULL
@@ -287,6 +289,13 @@ cdef inline void begin_hold(entry_queue *q, effects *fx) noexcept nogil:
     lock_order(q)
 
 
+cdef inline bint unlock_with_timers(entry_queue *q) noexcept nogil:
+    """Unlock. Returns whether there are timers: then the caller, who may have set one, calls arm_timer()."""
+    cdef bint timers = q.timers.n != 0
+    unlock_order(q)
+    return timers
+
+
 cdef inline void lock_credit(shared_credit *c) noexcept nogil:
     enter(&c.lock, c.gil_locked, True)
 
@@ -301,6 +310,32 @@ cdef inline void unlock_credit(shared_credit *c) noexcept nogil:
 cdef inline bint has_effects(effects *fx) noexcept nogil:
     return (<uintptr_t>fx.to_post | <uintptr_t>fx.dead | <uintptr_t>fx.keys
             | <uintptr_t>(fx.notify_thread | fx.timers_ended)) != 0
+
+
+cdef inline bint is_closed(subscription *s) noexcept nogil:
+    # relaxed because: it is set once, under the order lock; without that lock only the answer itself counts
+    return mt_load_relaxed_u32(&s.closed) != 0
+
+
+cdef inline void set_closed(subscription *s) noexcept nogil:
+    mt_store_relaxed_u32(&s.closed, 1)      # relaxed because: see is_closed()
+
+
+# For callers without the lock:
+cdef inline bint is_shut(entry_queue *q) noexcept nogil:
+    cdef bint shut
+    lock_order(q)
+    shut = q.shut
+    unlock_order(q)
+    return shut
+
+
+cdef inline int64_t maxsize_of(entry_queue *q) noexcept nogil:
+    cdef int64_t maxsize
+    lock_order(q)
+    maxsize = q.maxsize
+    unlock_order(q)
+    return maxsize
 
 
 cdef inline int64_t depth_of(entry_queue *q) noexcept nogil:

@@ -8,8 +8,8 @@ from manytail._entry cimport (
     ACQUIRED, HELD, entry, entry_list, entry_word, position_close, redeliveries_free, state_of, word_delivery,
 )
 from manytail._eq cimport (
-    CLEARED, DENIED, SHUT, cursor, dead_letter_call, effects, entry_queue, eq_registry, lock_order, shared_credit,
-    subscription, subscription_rank, unlock_credit, unlock_order,
+    CLEARED, DENIED, SHUT, cursor, dead_letter_call, effects, entry_queue, eq_registry, is_closed, lock_order,
+    set_closed, shared_credit, subscription, subscription_rank, unlock_credit, unlock_order,
 )
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
 from manytail._eq_end cimport (
@@ -235,7 +235,7 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
 cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
     cdef entry *e
-    if s.closed:
+    if is_closed(s):
         return
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
@@ -244,7 +244,7 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
         e = s.held_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
     locked_unlist(q, s)
-    s.closed = True
+    set_closed(s)
     if s.cursor_in_use == &s.own_cursor:
         close_cursor(q, &s.own_cursor)
     locked_close_below(q, s)

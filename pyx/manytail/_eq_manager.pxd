@@ -22,7 +22,7 @@ from manytail._c cimport (
 )
 from manytail._entry cimport entry
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, effects, entry_queue, lock_credit, shared_credit, subscription, subscription_list,
+    CLOSED, NO_CREDIT, effects, entry_queue, is_closed, lock_credit, shared_credit, subscription, subscription_list,
     subscription_rank, unlock_credit,
 )
 from manytail._eq_keys cimport GROUPS_NONE, group_allows
@@ -49,11 +49,11 @@ cdef inline bint is_suspended(subscription *s) noexcept nogil:
 
 
 cdef inline bint is_interested(subscription *s) noexcept nogil:
-    return not s.closed and not is_suspended(s) and (s.browse or has_credit(s))
+    return not is_closed(s) and not is_suspended(s) and (s.browse or has_credit(s))
 
 
 cdef inline int locked_usable(subscription *s) noexcept nogil:
-    if unlikely(s.closed):
+    if unlikely(is_closed(s)):
         return CLOSED
     if unlikely(is_suspended(s) or not (s.browse or has_credit(s))):
         return NO_CREDIT
@@ -116,7 +116,7 @@ cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) 
 cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
     """Move s to the end of the list of its state, unless it is already in that list. O(1)."""
     cdef subscription_list *to
-    if s.closed:
+    if is_closed(s):
         return
     to = locked_list_for(q, s)
     if to == s.listed:
@@ -268,7 +268,7 @@ cdef inline void locked_wake_after_shutdown(entry_queue *q, effects *fx) noexcep
 
 
 cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint suspended, effects *fx) noexcept nogil:
-    if not s.closed and s.suspended != suspended:
+    if not is_closed(s) and s.suspended != suspended:
         s.suspended = suspended
         locked_interest_changed(q, s, suspended, fx)
 
@@ -276,7 +276,7 @@ cdef inline void locked_set_suspended(entry_queue *q, subscription *s, bint susp
 cdef inline void locked_set_limit(entry_queue *q, subscription *s, int64_t limit, effects *fx) noexcept nogil:
     cdef bint was = is_interested(s)
     s.limit = limit
-    if not s.closed:
+    if not is_closed(s):
         locked_interest_changed(q, s, was, fx)
 
 
@@ -391,7 +391,7 @@ cdef inline void entries_point(wait_point *p, subscription *s, bint attached) no
 
 cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
     cdef subscription *s = <subscription *>p.of
-    return MT_OK if s.q.event_count != p.key or s.closed else WAIT
+    return MT_OK if s.q.event_count != p.key or is_closed(s) else WAIT
 
 
 cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:

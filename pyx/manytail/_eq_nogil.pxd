@@ -14,8 +14,8 @@ from manytail._c cimport (
 )
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, begin_hold, effects, entry_queue, eq_registry, keep_for_handle, level_of,
-    lock_order, note_acquired, subscription, unlock_order,
+    CLOSED, NO_CREDIT, acquired_entry, begin_hold, effects, entry_queue, eq_registry, is_closed, keep_for_handle,
+    level_of, lock_order, note_acquired, subscription, unlock_order,
 )
 from manytail._eq_capacity cimport room_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
@@ -194,7 +194,7 @@ cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
     cdef effects fx
     cdef int r = MT_BADARG
     begin_hold(s.s.q, &fx)
-    if not s.s.closed:
+    if not is_closed(&s.s):
         locked_unsubscribe(s.s.q, &s.s, &fx)
         r = MT_OK
     unlock_and_post(s.of, &fx)

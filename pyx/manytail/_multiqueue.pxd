@@ -69,7 +69,7 @@ cdef class Batch:
 
 cdef int64_t priority_argument(object value) except? -7
 cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil
-cdef int64_t locked_priority(subqueue *s) noexcept nogil
+cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil
 cdef uint32_t weight_argument(object value, str what) except 0
 cdef int refuse(int status, subqueue *s) except -1
 cdef int64_t many_argument(object max_items) except? -7

@@ -107,7 +107,7 @@ cdef int refuse(int status, subqueue *s) except -1:
         raise Full
     if s == NULL:
         raise ShutDown("the queue was shut down and nothing is left to get")
-    if s.closed_flags & MT_CLOSED_DETACHED:
+    if locked_value(s.mq, &s.closed_flags) & MT_CLOSED_DETACHED:
         raise ShutDown(f"sub-queue {<object>s.key!r} was removed from its MultiQueue and takes no more items")
     raise ShutDown("the queue was shut down and takes no more items")
 
@@ -933,7 +933,7 @@ cdef class SubQueue:
     @property
     def priority(self):
         """Smaller goes first. Assigning another one moves the sub-queue to the end of that priority's ring."""
-        return locked_priority(self.s)
+        return locked_value_i64(self.s.mq, &self.s.priority)
 
     @priority.setter
     def priority(self, value):
@@ -1218,12 +1218,13 @@ cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil:
     return value
 
 
-cdef int64_t locked_priority(subqueue *s) noexcept nogil:
-    cdef int64_t priority
-    lock_take(s.mq, True)
-    priority = s.priority
-    unlock_take(s.mq)
-    return priority
+cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil:
+    """locked_value() of 64 bits."""
+    cdef int64_t value
+    lock_take(q, True)
+    value = field[0]
+    unlock_take(q)
+    return value
 
 
 @cython.final

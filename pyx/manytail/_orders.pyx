@@ -55,9 +55,8 @@ cdef class LastValueQueue(EntryQueue):
     A put appends an entry and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is
     dropped when it is released. QueueStats.dropped counts both. A replacement needs no free slot in a full queue.
 
-    key: a callable of the item, run without any lock, once per put, and per try of an aput; its result must be
-    hashable. None: the entry is never replaced. TypeError: key is not callable. Options, progress and source as
-    EntryQueue."""
+    key: a callable of the item, run without any lock, once per put; its result must be hashable. None: the entry is
+    never replaced. TypeError: key is not callable. Options, progress and source as EntryQueue."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")
@@ -77,9 +76,9 @@ cdef class SortedEntryQueue(EntryQueue):
     """SortedEntryQueue(name="", *, key, **options)\n--\n
     Ascending by key, equal keys in order of arrival. A put makes O(log n) comparisons.
 
-    key: a callable of the item, run once per put, and per try of an aput, before anything is linked. If key or `<`
-    raises, put raises that and puts nothing. No lock is held while they run. TypeError: key is not callable. Options
-    and progress as EntryQueue. Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
+    key: a callable of the item, run once per put, before anything is linked. If key or `<` raises, put raises that and
+    puts nothing. No lock is held while they run. TypeError: key is not callable. Options and progress as EntryQueue.
+    Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key={key!r}: expected a callable of an item")

@@ -14,6 +14,10 @@ from manytail._section_lock cimport (
     REENTERED, contend, forget_in_child, owner_of, section_lock, this_thread, try_lock, unlock,
 )
 
+from collections import deque
+
+cdef object popleft = deque.popleft     # of every deque the C function, also of one whose class overrides it
+
 
 cdef class Sections:
     """A lock with the interface of a mutex, and the calls that its sections put off.
@@ -117,7 +121,8 @@ cdef class RunningItem:
     and a number; _runtime.py has the attributes of an addressee.
 
     An addressee that is gone begins nothing. So whoever sets `gone`, and then finds that no item of it runs, knows that
-    none will. `guard` makes a look at `gone` and the begin one step; no Python code runs under it."""
+    none will. `guard` makes a look at `gone` and the begin one step. No Python code runs under it: `gone` and `seen` of
+    an addressee are slots or plain attributes, and the rest is read before."""
     cdef mt_lock guard
     cdef object addressee       # None: no item runs
     cdef list watchers          # Events, for the end of the item
@@ -134,6 +139,7 @@ cdef class RunningItem:
         """Whether the item runs. False: its addressee is gone. It leaves the head of `batch` in the same step: a signal
         handler that raises in the caller finds it either there, or begun."""
         cdef object addressee = item[0], number = item[1], _begun = None      # let go after unlocking
+        cdef object buffer = addressee.buffer if addressee.auto_ack else None
         cdef bint gone
         if batch is not None:
             batch.popleft()
@@ -144,8 +150,8 @@ cdef class RunningItem:
             if not gone:
                 addressee.seen = number
                 self.addressee = addressee
-                if addressee.auto_ack:
-                    _begun = addressee.buffer.popleft()
+                if buffer is not None:
+                    _begun = popleft(buffer)
         finally:
             leave(&self.guard, GIL_LOCKED)
         return not gone

@@ -56,6 +56,7 @@ cdef class Subscription:
     cdef bint wanted_left(self, bint available) except -1
     cdef void interest_changed(self) noexcept
     cdef bint listens(self) noexcept
+    cdef bint lasts(self) noexcept
     cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
     cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1

@@ -25,8 +25,9 @@ from manytail._entry cimport (
     ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
 )
 from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, begin_hold, cursor, effects, entry_queue, has_effects, keep_for_handle,
-    lock_credit, lock_order, note_acquired, selector_results, subscription, unlock_credit, unlock_order,
+    CLOSED, NO_CREDIT, SLOW, acquired_entry, begin_hold, cursor, effects, entry_queue, has_effects, is_closed, is_shut,
+    keep_for_handle, lock_credit, lock_order, note_acquired, selector_results, subscription, unlock_credit,
+    unlock_order,
 )
 from manytail._eq_cursors cimport (
     close_cursor, cursor_first, cursor_skip, level_first, locked_prepare_below, note_passed_for, open_cursor,
@@ -178,7 +179,7 @@ cdef class Subscription:
 
     def __del__(self):
         cdef int64_t held
-        if self.open and not self.s.closed:
+        if self.open and not is_closed(&self.s):
             held = self.s.nheld
             self.close()
             if not self.quiet:
@@ -283,7 +284,7 @@ cdef class Subscription:
         try:
             if r == SLOW:
                 r = self.take_slow(t, &p.key)
-            elif r == NO_CREDIT and self.s.q.shut and self.s.filtered and not self.s.browse \
+            elif r == NO_CREDIT and is_shut(self.s.q) and self.s.filtered and not self.s.browse \
                     and not self.wanted_left(True):
                 r = MT_SHUTDOWN
         except BaseException:
@@ -302,7 +303,7 @@ cdef class Subscription:
         cdef bint has_rivals = False
         cdef int r
         lock_order(q)
-        if self.s.closed:
+        if is_closed(&self.s):
             unlock_order(q)
             return CLOSED
         if not self.s.browse and locked_outranked(&self.s, &has_rivals):
@@ -359,7 +360,7 @@ cdef class Subscription:
         end_hold(self.queue_, &fx)
         if r == MT_NOMEM:
             raise MemoryError
-        if r == MT_EMPTY and q.shut and not self.wanted_left(False):
+        if r == MT_EMPTY and is_shut(q) and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
 
@@ -400,23 +401,36 @@ cdef class Subscription:
         cdef Browser it = browse(self.queue_)   # not the method: a subclass may override it
         cdef Entry h
         cdef int state
+        cdef bint passes
         for h in it:
             state = state_of(h.e)
-            if (state == HELD or (available and state == AVAILABLE)) and passes_start_and_origin(&self.s, h.e):
-                if self.selector is None or judge(self.queue_, self.selector, h, self.listens()):
-                    return True
+            if state != HELD and not (available and state == AVAILABLE):
+                continue
+            lock_order(self.s.q)        # a release with a delay may be adding the options
+            passes = passes_start_and_origin(&self.s, h.e)
+            unlock_order(self.s.q)
+            if passes and (self.selector is None or judge(self.queue_, self.selector, h, self.listens())):
+                return True
         return False
 
     cdef void interest_changed(self) noexcept:
         """Call it after a change to the shared credit: see Credit.interest_changed."""
         cdef effects fx
         begin_hold(self.s.q, &fx)
-        if not self.s.closed:
+        if not is_closed(&self.s):
             locked_interest_changed(self.s.q, &self.s, True, &fx)
         end_hold(self.queue_, &fx)
 
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
+
+    cdef bint lasts(self) noexcept:
+        """is_interested(), for a caller without the lock."""
+        cdef bint interested
+        lock_order(self.s.q)
+        interested = is_interested(&self.s)
+        unlock_order(self.s.q)
+        return interested
 
     cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1:
         """Release the order lock, ask the selector and those of rivals about e, and take the lock again. *last is
@@ -683,7 +697,7 @@ cdef class Subscription:
         cdef entry_queue *q = self.s.q
         cdef bint closed, interested, notified
         lock_order(q)
-        closed, interested, notified = self.s.closed, is_interested(&self.s), self.s.notified > 0
+        closed, interested, notified = is_closed(&self.s), is_interested(&self.s), self.s.notified > 0
         unlock_order(q)
         if closed:
             return "closed"
@@ -696,7 +710,7 @@ cdef class Subscription:
     @property
     def closed(self):
         """True from close() on."""
-        return bool(self.s.closed)
+        return bool(is_closed(&self.s))
 
     def close(self):
         """Release what it holds; waiting and later gets raise ClosedError. Idempotent."""

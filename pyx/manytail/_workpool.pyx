@@ -23,18 +23,17 @@ from manytail._cpython cimport (
     mt_owned_item, mt_patch_gc, traverseproc, visitproc,
 )
 from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, MT_WEIGHTED, attach_subqueue, detach_subqueue, drop_left_chunks, drop_queue, free_subqueue,
-    head_count, items_point, lock_take, new_queue, new_subqueue, queue, set_priority, set_weight, subqueue, unlock_take,
-    visit_items,
+    MT_WEIGHTED, attach_subqueue, detach_subqueue, drop_left_chunks, drop_queue, free_subqueue, head_count, items_point,
+    lock_take, new_queue, new_subqueue, queue, set_priority, set_weight, subqueue, unlock_take, visit_items,
 )
 from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
-from manytail._multiqueue cimport locked_priority, locked_value, priority_argument, weight_argument
+from manytail._multiqueue cimport locked_value, locked_value_i64, priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
 from manytail._wp cimport (
-    begin_batch, check_idle, end_pool, finish_item, forget_in_child, lane as lane_t, leave_pool, limit_lane,
-    lose_workers, missing_tasks, pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks, shut_lane,
-    stop_lane, take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
+    begin_batch, check_idle, close_lane, end_pool, finish_item, forget_in_child, is_closed, lane as lane_t, leave_pool,
+    limit_lane, lose_workers, missing_tasks, pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks,
+    shut_lane, stop_lane, take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
 )
 
 import logging
@@ -104,17 +103,17 @@ cdef class WorkPool:
     @property
     def pending(self):
         """How many items wait in all lanes."""
-        return self.p.pending
+        return locked_value_i64(self.p.q, &self.p.pending)
 
     @property
     def workers(self):
         """How many threads serve it, with those about to start."""
-        return self.p.workers
+        return locked_value_i64(self.p.q, &self.p.workers)
 
     @property
     def idle_workers(self):
         """How many of its workers wait for work."""
-        return self.p.q.not_empty.n
+        return locked_value_i64(self.p.q, &self.p.q.not_empty.n)
 
     @property
     def submitters_waiting(self):
@@ -134,7 +133,7 @@ cdef class WorkPool:
     @property
     def ended(self):
         """Whether end() was called."""
-        return bool(self.p.q.shut)
+        return bool(locked_value(self.p.q, &self.p.q.shut))
 
     cdef int start_workers(self, int64_t n) except -1:
         """start_threads(), and if no worker is left after that raised, once more for the items."""
@@ -142,7 +141,7 @@ cdef class WorkPool:
             self.start_threads(n)
         except BaseException as error:
             self.replace_workers(0)
-            if self.p.workers == 0 or not isinstance(error, Exception):
+            if locked_value_i64(self.p.q, &self.p.workers) == 0 or not isinstance(error, Exception):
                 raise
         return 0
 
@@ -248,7 +247,7 @@ cdef class WorkPool:
         cdef Py_ssize_t i = 0
         cdef PyObject *refs
         while True:
-            n = self.p.q.nsubs
+            n = locked_value_i64(self.p.q, &self.p.q.nsubs)
             out = mt_list_reserve(n)
             lock_take(self.p.q, True)
             if self.p.q.nsubs <= n:
@@ -334,7 +333,7 @@ cdef class BaseLane:
         self.ln.s.key = <void *>self
         self.ln.max_running = owner.per_key
         if raise_if_failed(attach_subqueue(owner.p.q, self.ln.s, True)) != MT_OK:
-            self.ln.s.closed_flags |= MT_CLOSED_SHUTDOWN       # the pool has ended: refuse every put
+            close_lane(&self.ln)        # the pool has ended: refuse every put
 
     def __dealloc__(self):
         cdef uintptr_t item
@@ -367,7 +366,7 @@ cdef class BaseLane:
     @property
     def priority(self):
         """Smaller goes first. A new one moves the lane to the end of that priority's ring."""
-        return locked_priority(self.ln.s)
+        return locked_value_i64(self.ln.p.q, &self.ln.s.priority)
 
     @property
     def weight(self):
@@ -377,12 +376,12 @@ cdef class BaseLane:
     @property
     def max_pending(self):
         """How many calls may wait in this lane; 0 or less: no limit."""
-        return self.ln.max_pending
+        return locked_value_i64(self.ln.p.q, &self.ln.max_pending)
 
     @property
     def max_running(self):
         """How many calls of this lane may run at a time; 0 or less: no limit."""
-        return self.ln.max_running
+        return locked_value_i64(self.ln.p.q, &self.ln.max_running)
 
     @property
     def pending(self):
@@ -396,7 +395,7 @@ cdef class BaseLane:
     @property
     def running(self):
         """How many calls run."""
-        return self.ln.active
+        return locked_value_i64(self.ln.p.q, &self.ln.active)
 
     @property
     def state(self):
@@ -416,7 +415,7 @@ cdef class BaseLane:
     @property
     def closed(self):
         """Whether it accepts no more calls."""
-        return self.ln.s.closed_flags != 0
+        return locked_value(self.ln.p.q, &self.ln.s.closed_flags) != 0
 
     def pause(self):
         """Start no calls until resume(). RuntimeError: it was shut down."""
@@ -502,7 +501,7 @@ cdef class Lane(BaseLane):
         return start
 
     cdef object refused(self):
-        if not self.pool.p.q.shut:
+        if not locked_value(self.pool.p.q, &self.pool.p.q.shut):
             return RuntimeError("cannot schedule new futures after shutdown of this key")
         if self.pool.refusal is None:
             return RuntimeError("cannot schedule new futures after shutdown")
@@ -674,7 +673,7 @@ cdef class LaneTable:
             bucket = self.bucket_of(number)
             entry = entry_of(bucket, key)
             known = None if entry is None else entry[1]()
-            if known is not None and known.ln.s.closed_flags == 0:
+            if known is not None and not is_closed(&known.ln):
                 return known
             if made is None:
                 made = make(key)

@@ -36,7 +36,8 @@
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
 from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_load_relaxed_i64,
+    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_atomic_u32,
+    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_store_relaxed_u32,
 )
 from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
 from manytail._mq cimport (
@@ -60,6 +61,7 @@ ctypedef struct lane:
     int64_t max_running     # <= 0: no limit
     int64_t max_pending     # capacity: of items not taken; <= 0: no limit
     int64_t batch_left      # items that the current batch may still take
+    mt_atomic_u32 closed    # 1: s.closed_flags is not 0; for callers without the lock
     bint paused
     bint keep_alive         # W2
     wait_list not_full      # threads that wait for a free slot
@@ -76,6 +78,17 @@ ctypedef struct pool:
     int64_t tasks           # of a dispatcher: executor tasks submitted that have not begun their batch
     int64_t fork_generation  # forks so far; finish_item() does not count an item of an earlier generation
     lane *not_full_ring     # the lanes with waiters in `not_full`, as a ring: next to get a free slot of the pool
+
+
+cdef inline void close_lane(lane *ln) noexcept nogil:
+    """Let it accept no more items."""
+    ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
+    mt_store_relaxed_u32(&ln.closed, 1)         # relaxed because: see is_closed()
+
+
+cdef inline bint is_closed(lane *ln) noexcept nogil:
+    # relaxed because: a guess, without the lock; a put under it is refused
+    return mt_load_relaxed_u32(&ln.closed) != 0
 
 
 # -------------------------------------------------------------------------------------------------- waiting for a slot
@@ -463,7 +476,7 @@ cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t m
 
 
 cdef inline int64_t head_shut_lane(pool *p, lane *ln, bint resume, wait_node **to_post) noexcept nogil:
-    ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
+    close_lane(ln)
     head_admit_all(p, ln, to_post)
     if not ln.paused or not resume:
         return 0
@@ -487,7 +500,7 @@ cdef inline void stop_lane(pool *p, lane *ln) noexcept nogil:
     """Accept no more items, and give out no more."""
     cdef wait_node *to_post = NULL
     lock_take(p.q, True)
-    ln.s.closed_flags |= MT_CLOSED_SHUTDOWN
+    close_lane(ln)
     ln.paused = True
     ln.batch_left = 0
     head_settle(p, ln)

@@ -1,6 +1,8 @@
 """Which item of a lane runs: none of an addressee that is gone, and who waits for its end is woken."""
 
+import inspect
 from collections import deque
+from types import MemberDescriptorType
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from support.threads import DEADLINE, Threads, switching_often
 
 from manytail._queue import Event
 from manytail._sections import RunningItem
+from manytail.broker import _runtime, channel
 
 
 class Addressee:
@@ -37,6 +40,44 @@ def test_an_item_that_needs_no_ack_leaves_the_buffer_when_it_begins() -> None:
     addressee.buffer += [first, second]
     assert running.begin(first)
     assert list(addressee.buffer) == [second]
+
+
+def test_an_addressee_is_asked_before_the_item_begins_and_its_buffer_runs_no_code() -> None:
+    """Under the lock of the item that would wait for itself without the GIL."""
+    running, asked = RunningItem(), list[bool]()
+
+    class Buffer(deque[Any]):
+        def popleft(self) -> Any:
+            asked.append(running.runs())
+            return super().popleft()
+
+    class Asking:
+        gone, seen, items = False, 0, Buffer()
+
+        @property
+        def auto_ack(self) -> bool:
+            asked.append(running.runs())
+            return True
+
+        @property
+        def buffer(self) -> Buffer:
+            asked.append(running.runs())
+            return self.items
+
+    addressee = Asking()
+    addressee.items.append((addressee, 1))
+    assert running.begin(addressee.items[0])
+    assert not addressee.items
+    assert asked == [False, False]
+
+
+@pytest.mark.parametrize("kind", [_runtime.Addressee, channel._State, channel.Subscriber])
+def test_what_is_read_and_set_under_the_lock_runs_no_code(kind: type) -> None:
+    found = [inspect.getattr_static(kind, name) for name in ("gone", "seen")]
+    assert all(isinstance(it, MemberDescriptorType | int) for it in found)
+    overridden = [name for name in ("__getattribute__", "__setattr__") if getattr(kind, name) is not getattr(object, name)]
+    assert not overridden
+    assert not hasattr(kind, "__getattr__")
 
 
 def test_the_end_of_an_item_returns_the_events_of_those_who_watch_its_addressee() -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, Full
 
-from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutDown
+from manytail import ClosedError, Consumer, EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutDown
 from manytail.executor import KeyedExecutor
 from manytail.queue import Queue, SimpleQueue
 
@@ -174,15 +174,62 @@ def entry_queue() -> None:
     join(takers)
 
 
+def looking_at_an_entry_queue() -> None:
+    """Calls that only look, beside puts, releases with a delay, a new maxsize and the ends."""
+    queue, consumer = EntryQueue("smoke"), Consumer()
+    entries = [queue.put(item) for item in range(3)]
+    alone, shared = queue.subscribe(), consumer.subscribe(queue)
+    made.append((queue, consumer, entries, alone, shared))
+
+    def put():
+        for item in range(ITEMS // 4):
+            queue.maxsize = 20 + item % 2
+            queue.put(item)
+
+    def take(getter):
+        try:
+            while True:
+                entry = getter.get()
+                if entry.deliveries > 1:
+                    entry.ack()
+                else:
+                    entry.release(delay=0.000001)
+        except (ShutDown, ClosedError):
+            return
+
+    def look():
+        while not alone.closed:
+            made.append([repr(queue), queue.is_shutdown, queue.maxsize, *(entry.expires_at for entry in entries)])
+            queue.maintain()
+
+    lookers = threads(look)
+    takers = threads(lambda: take(alone), lambda: take(consumer))
+    join(threads(put))
+    queue.shutdown()
+    for closes in (shared, alone):
+        closes.close()
+    consumer.close()
+    join(takers + lookers)
+
+
 def executor() -> None:
     with KeyedExecutor(max_workers=3) as pool:
         lanes = [pool.lane(key) for key in range(3)]
+        served = pool._workers.pool
         made.append((pool, lanes))
 
         def submit():
             made.append([lanes[item % 3].submit(abs, item) for item in range(ITEMS)])
 
+        def look():
+            while not lanes[2].closed:
+                made.append([repr(pool), served.workers, served.idle_workers, *map(repr, lanes), pool.lane(2)])
+
+        lookers = threads(look)
         join(threads(submit, submit))
+        lanes[0].max_running = 2
+        lanes[2].shutdown()
+        join(lookers)
 
 
 def main() -> None:
@@ -196,6 +243,7 @@ def main() -> None:
         of_the_standard_library(queue)
     pub_sub()
     entry_queue()
+    looking_at_an_entry_queue()
     executor()
     for words in wrong:
         print("smoke:", words, file=sys.stderr)

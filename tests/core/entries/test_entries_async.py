@@ -2,12 +2,14 @@
 import asyncio
 import gc
 import inspect
+import time
+import weakref
 from queue import Empty
 
 import pytest
 from support.threads import DEADLINE, LONG, Threads, wait_asleep, wait_until
 
-from manytail import ClosedError, Consumer, EntryQueue, EntryState, ShutDown
+from manytail import ClosedError, Consumer, EntryQueue, EntryState, LastValueQueue, ShutDown, SortedEntryQueue
 
 
 async def within(awaitable):
@@ -83,6 +85,59 @@ def test_an_aput_waits_for_room(new, keep):
         return await within(task)
 
     assert asyncio.run(main()).item == 2
+
+
+@pytest.mark.parametrize("new", [SortedEntryQueue, LastValueQueue])
+def test_an_aput_that_waits_asks_the_key_function_once(new, keep):
+    asked = []
+    queue = new("q", maxsize=1, key=lambda item: asked.append(item) or item)
+    subscription = keep(queue.subscribe())
+
+    async def main():
+        tasks = [asyncio.create_task(queue.aput(item)) for item in range(3)]
+        await parked(*tasks[1:])
+        for task in tasks:              # with a free slot for one of those that wait: the other finds it taken
+            await within(task)
+            subscription.get(False).ack()
+
+    asyncio.run(main())
+    assert asked == [0, 1, 2]
+
+
+def test_ttl_and_delay_of_an_aput_count_from_its_call(new, keep):
+    queue = new("q", maxsize=1)
+    queue.put(1)
+    subscription = keep(queue.subscribe())
+
+    async def main():
+        task = asyncio.create_task(queue.aput(2, ttl=1000, delay=0.05))
+        await parked(task)
+        called = time.monotonic()
+        wait_until(lambda: time.monotonic() > called + 0.05)
+        subscription.get(False).ack()
+        entry = await within(task)
+        assert entry.expires_at < called + 1000
+        assert subscription.get(False) == entry
+
+    asyncio.run(main())
+
+
+class Weak(float):
+    """An item of any class of queues that can be weakly referenced, and refer to others."""
+
+
+def test_what_a_waiting_aput_has_not_put_yet_is_visible_to_the_collector(new):
+    """Item, task, coroutine, entry, item: a cycle through an entry that is in no queue."""
+    def leave():
+        queue, item, header = new("q", maxsize=1), Weak(2), Weak(3)
+        queue.put(1)
+        item.task = header.task = abandon(queue.aput(item, headers={"a": header}))
+        return weakref.ref(item), weakref.ref(header), weakref.ref(queue)
+
+    references = leave()
+    gc.collect()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 3
 
 
 @pytest.mark.parametrize("how", ["release", "close", "delay", "unhold", "resume", "credit"])
