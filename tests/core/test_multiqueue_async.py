@@ -552,6 +552,54 @@ def test_a_woken_getter_whose_loop_is_closed_before_it_runs_passes_the_wake_up_o
     assert queue.empty()
 
 
+@pytest.mark.parametrize("turns", [0, 1], ids=["before it is told", "before it runs"])
+def test_a_woken_get_whose_loop_is_closed_passes_the_wake_up_on_though_its_task_is_kept(new_bulk, aget, turns):
+    """Past the others of its loop."""
+    queue = new_bulk()
+    tail = queue.add("a")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    tasks = [loop.create_task(aget(queue)) for _ in range(3)]
+    loop.run_until_complete(until(lambda: waiting(queue) == 3))
+    with Threads() as threads:
+        other = threads.start(asyncio.run, within(queue.aget()))
+        wait_getters(queue, 4)
+        tail.put(7)
+        for _ in range(turns):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        loop.close()
+        if tasks[0].done():  # uvloop made two turns
+            assert turns
+            tail.put(7)
+        assert other.result() == 7
+    assert queue.empty()
+
+
+def test_a_get_whose_loop_is_closed_beside_its_wake_up_passes_it_on(new_bulk, aget):
+    """Another thread closes it when call_soon_threadsafe() has looked, so what this adds stays there."""
+    queue = new_bulk()
+    tail = queue.add("a")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    task = loop.create_task(aget(queue))
+    loop.run_until_complete(until(lambda: waiting(queue) == 1))
+    added = []
+
+    def call_soon_threadsafe(*callback):
+        loop.close()
+        added.append(callback)
+
+    loop.call_soon_threadsafe = call_soon_threadsafe
+    with Threads() as threads:
+        other = threads.start(asyncio.run, within(queue.aget()))
+        wait_getters(queue, 2)
+        tail.put(7)
+        assert other.result() == 7
+    assert added
+    assert not task.done()
+
+
 def test_a_loop_that_does_not_run_keeps_no_item_from_a_thread_that_waits(new):
     """Two items for two waiters: the one in a loop that is blocked must not delay the other."""
     queue = new()
