@@ -10,7 +10,9 @@ tests and CI set in the environment:
     MANYTAIL_DELAYS=1                  planted delays between the steps of the algorithms, for stress runs; -O1
     MANYTAIL_COVERAGE=1                line tracing, for the Cython.Coverage plugin; far too slow to measure with
 
-A build whose switches differ from those of the last build compiles everything again.
+A build with MANYTAIL_DEBUG=1 or MANYTAIL_SANITIZE=address also ends the process where Python code begins to run while
+its thread holds a lock of a structure (_lock.pyx). A build whose switches differ from those of the last build compiles
+everything again.
 """
 
 import os
@@ -77,6 +79,8 @@ def macros():
     defined = []
     if DELAYS:
         defined.append(("MT_DELAYS", "1"))
+    if DEBUG or SANITIZE == "address":
+        defined.append(("MT_COUNTS_LOCKS", "1"))
     if COVERAGE:
         # From Python 3.12 on lines would be reported through sys.monitoring, which the coverage plugin does not read.
         defined += [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]

@@ -26,6 +26,11 @@
 
 #define MT_LOCKED ((uintptr_t)1)
 
+/* Whether the build counts the locks that each thread holds: pyx/manytail/_lock.pyx, for tests. */
+#ifndef MT_COUNTS_LOCKS
+#define MT_COUNTS_LOCKS 0
+#endif
+
 typedef struct mt_lock_node {
     struct mt_lock_node *next; /* the waiter before it; written before the push, afterwards only by the lock's holder */
     void *sem;                 /* semaphore of the waiting thread; the caller of mt_unlock() posts it */

@@ -58,6 +58,7 @@ cdef extern from "manytail/lock.h" nogil:
         void *sem
     ctypedef struct mt_lock:
         pass
+    const bint MT_COUNTS_LOCKS
     bint mt_lock_try(mt_lock *l)
     bint mt_lock_try_unused(mt_lock *l)
     bint mt_lock_enqueue(mt_lock *l, mt_lock_node *n)

@@ -6,12 +6,16 @@
 # such structure: the compiler leaves the check out.
 # attached: the caller is attached to the interpreter. It detaches while it parks, and attaches before it takes the
 # lock: at interpreter exit a daemon thread that attaches never returns, and finalizers may need the lock.
+#
+# No Python code runs under a lock. A build with MT_COUNTS_LOCKS counts those that each thread holds, also where the GIL
+# is the lock, and ends the process where Python code begins under one.
 from libc.stdint cimport uint32_t
 
 from manytail._c cimport (
-    MT_FREE_THREADED, PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed,
-    PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, mt_backoff, mt_backoff_spin, mt_lock,
-    mt_lock_enqueue, mt_lock_node, mt_lock_try, mt_lock_try_unused, mt_point, mt_unlock, mt_yield_cpu, unlikely,
+    MT_COUNTS_LOCKS, MT_FREE_THREADED, PyEval_RestoreThread, PyEval_SaveThread, PyThreadState,
+    PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, mt_backoff,
+    mt_backoff_spin, mt_lock, mt_lock_enqueue, mt_lock_node, mt_lock_try, mt_lock_try_unused, mt_point, mt_unlock,
+    mt_yield_cpu, unlikely,
 )
 
 cdef enum:
@@ -24,21 +28,28 @@ cdef enum:
 # would then not inline enter().
 cdef void wait_for_lock(mt_lock *l, bint attached) noexcept nogil
 cdef void wait_for_heavy_lock(mt_lock *l, bint attached) noexcept nogil
+cdef void count_lock(int by) noexcept nogil         # of the calling thread
 
 
 cdef inline void enter(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
     if (MT_FREE_THREADED or not gil_locked) and unlikely(not mt_lock_try_unused(l)):
         wait_for_lock(l, attached)
+    if MT_COUNTS_LOCKS:
+        count_lock(1)
 
 
 cdef inline void enter_heavy(mt_lock *l, bint gil_locked, bint attached) noexcept nogil:
     """enter() for a lock whose holders write many cache lines: see lock_slow_heavy."""
     if (MT_FREE_THREADED or not gil_locked) and unlikely(not mt_lock_try_unused(l)):
         wait_for_heavy_lock(l, attached)
+    if MT_COUNTS_LOCKS:
+        count_lock(1)
 
 
 cdef inline void leave(mt_lock *l, bint gil_locked) noexcept nogil:
     cdef mt_lock_node *next_holder
+    if MT_COUNTS_LOCKS:
+        count_lock(-1)
     if MT_FREE_THREADED or not gil_locked:
         next_holder = mt_unlock(l)
         if unlikely(next_holder != NULL):

@@ -115,9 +115,15 @@ cdef void wake_or_forward(wait_node *node) noexcept:
             waiting.finish(True)
             mt_finishing = False
         waiting = None                  # first: freeing it may call this function
-        node = <wait_node *>mt_deferred
-        if node != NULL:
-            mt_deferred = node.next
+        node = pop_deferred()
+
+
+cdef wait_node *pop_deferred() noexcept:
+    global mt_deferred
+    cdef wait_node *node = <wait_node *>mt_deferred
+    if node != NULL:
+        mt_deferred = node.next
+    return node
 
 
 cdef void write_unraisable(object error, object where) noexcept:
@@ -277,6 +283,7 @@ cdef class Waiting:
         repeated."""
         cdef bint interrupted = False, scheduled = False
         cdef object error = None
+        cdef WakeUp wake_up = None
         cdef int _attempt
         for _attempt in range(ATTEMPTS):
             try:
@@ -287,9 +294,13 @@ cdef class Waiting:
                     error = None
                 if self.trio:
                     self.loop.run_sync_soon(self.arrival.set)
+                    scheduled = True
                 else:
-                    self.loop.call_soon_threadsafe(set_done, self.arrival)
-                scheduled = True
+                    if wake_up is None:
+                        wake_up = new_wake_up(self)
+                    self.loop.call_soon_threadsafe(wake_up)
+                    # Another thread may close the loop beside that call. Then nobody takes the wake-up.
+                    scheduled = not self.loop.is_closed()
                 break
             except KeyboardInterrupt:       # PyErr_SetInterrupt() below lets the caller raise it again
                 interrupted = True
@@ -297,6 +308,8 @@ cdef class Waiting:
                 error = problem
         if interrupted:
             PyErr_SetInterrupt()
+        if wake_up is not None and not scheduled:
+            wake_up.waiting = None      # the caller finishes the wait
         return scheduled
 
     cdef bint is_closed(self, object error) except -1:
@@ -308,3 +321,40 @@ cdef class Waiting:
 def set_done(future):
     if not future.done():
         future.set_result(None)
+
+
+cdef WakeUp new_wake_up(Waiting waiting):
+    cdef WakeUp wake_up = WakeUp.__new__(WakeUp)
+    wake_up.waiting = waiting
+    return wake_up
+
+
+cdef class WakeUp:
+    """What a loop of asyncio calls to wake a coroutine: first to set the future, then after the step of the task that
+    waits for the future.
+
+    A closed loop drops what it has not called. If it drops this, the task may take no step either, so the wait is
+    finished and the wake-up goes to another waiter."""
+    cdef Waiting waiting        # None: it has been called twice, or whoever scheduled it finishes the wait
+
+    def __call__(self, future=None):
+        if future is not None or self.waiting is None:
+            self.waiting = None
+            return
+        arrival = self.waiting.arrival
+        set_done(arrival)
+        arrival.add_done_callback(self)             # the loop calls it after what the future has scheduled
+
+    def __del__(self):
+        global mt_finishing
+        cdef bint nested = mt_finishing
+        cdef wait_node *node
+        if self.waiting is None:
+            return
+        mt_finishing = True             # what forwarding posts is scheduled below, without recursion
+        self.waiting.finish(True)
+        mt_finishing = nested
+        if not nested:
+            node = pop_deferred()
+            if node != NULL:
+                wake_or_forward(node)

@@ -6,7 +6,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `support`, whatever the import mode
 
+from support import event_loops
+
 from manytail import IndexMultiQueue, MultiQueue
+
+kind_of_loop = event_loops.kind_of_loop
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,5 @@
-"""The coroutines of the multi-queue: as their blocking namesakes; a cancelled or closed loop loses no item."""
+"""The coroutines of the multi-queue in every kind of asyncio's loops: as their blocking namesakes; a cancelled
+or closed loop loses no item."""
 import asyncio
 import gc
 import inspect
@@ -8,11 +9,13 @@ import threading
 from queue import Empty
 
 import pytest
-from support.process import run_script
+from support.event_loops import in_every_kind_of_loop
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, wait_getters, wait_putters
 
 from manytail import MultiQueue, PubSubQueue, ShutDown
+
+pytestmark = in_every_kind_of_loop
 
 
 async def until(predicate):
@@ -361,70 +364,18 @@ def test_many_getters_of_closed_loops_are_skipped_at_once(new):
     del tasks
 
 
-LEFT = """
-import asyncio, sys
-from manytail import MultiQueue, PubSubQueue
+def refusing(*errors):
+    """A loop whose call_soon_threadsafe() first raises these errors, as if a signal handler ran in it."""
+    loop, left = asyncio.new_event_loop(), list(errors)
+    call = loop.call_soon_threadsafe
 
-class Future(asyncio.Future):
-    __del__ = None
+    def call_soon_threadsafe(*args, **kwargs):
+        if left:
+            raise left.pop()
+        return call(*args, **kwargs)
 
-def leave(make, n):
-    # n coroutines wait in a loop that is closed
-    loop = asyncio.new_event_loop()
-    asyncio._set_running_loop(loop)
-    coroutines = [make() for _ in range(n)]
-    for coroutine in coroutines:
-        while coroutine.send(None) is None:     # it lets the loop run
-            pass
-    asyncio._set_running_loop(None)
-    loop.close()
-    return coroutines
-
-n = 30_000
-queue = MultiQueue()
-tail = queue.add("a", maxsize=1)
-kept = leave(queue.aget, n)
-assert queue.stats().getters_waiting == n
-tail.put(1)
-assert queue.stats().getters_waiting == 0
-kept += leave(lambda: tail.aput(2), n)
-assert queue.stats().putters_waiting == n
-assert queue.get() == 1
-assert queue.stats().putters_waiting == 0
-tail.put(3)
-assert queue.get() == 3
-
-full = PubSubQueue(maxsize=1)
-with full.subscribe() as subscriber:
-    kept += leave(subscriber.aget, n)
-    full.publish(1)
-    kept += leave(lambda: full.apublish(2), n)
-    assert subscriber.get() == 1
-    full.publish(3, timeout=60)
-    assert subscriber.get() == 3
-for coroutine in kept:
-    coroutine.close()
-print("done")
-"""
-
-
-@pytest.mark.thread_unsafe(reason="a process of its own")
-def test_any_number_of_coroutines_of_a_closed_loop_are_skipped():
-    """They are skipped in a loop, not recursively: recursion would overflow the stack."""
-    assert run_script(LEFT) == "done\n"
-
-
-class Refusing(asyncio.SelectorEventLoop):
-    """call_soon_threadsafe() first raises these errors, as if a signal handler ran in it."""
-
-    def __init__(self, *errors):
-        super().__init__()
-        self.errors = list(errors)
-
-    def call_soon_threadsafe(self, *args, **kwargs):
-        if self.errors:
-            raise self.errors.pop()
-        return super().call_soon_threadsafe(*args, **kwargs)
+    loop.call_soon_threadsafe = call_soon_threadsafe
+    return loop
 
 
 def wait_of_kind(kind):
@@ -458,7 +409,7 @@ def test_what_is_raised_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(
     reports = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
     coroutine, _, wake = wait_of_kind(kind)
-    loop = Refusing(error("handler"), error("handler"))
+    loop = refusing(error("handler"), error("handler"))
     try:
         task = loop.create_task(coroutine)
         for _ in range(3):
@@ -478,7 +429,7 @@ def test_what_is_raised_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(
 @pytest.mark.parametrize("kind", KINDS)
 def test_ctrl_c_while_a_coroutine_is_woken_does_not_cost_it_the_wake_up(kind):
     coroutine, _, wake = wait_of_kind(kind)
-    loop = Refusing(KeyboardInterrupt())
+    loop = refusing(KeyboardInterrupt())
     try:
         task = loop.create_task(coroutine)
         for _ in range(3):
@@ -504,18 +455,20 @@ def test_a_signal_handler_that_raises_while_a_coroutine_is_woken(monkeypatch, ki
     reports = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
 
-    class Loop(asyncio.SelectorEventLoop):
-        def call_soon_threadsafe(self, *args, **kwargs):
-            if not reports:
-                signal.raise_signal(signal.SIGUSR1)  # its handler runs here
-            return super().call_soon_threadsafe(*args, **kwargs)
-
     def fail(*_):
         raise LookupError("handler")
 
     before = signal.signal(signal.SIGUSR1, fail)
     coroutine, _, wake = wait_of_kind(kind)
-    loop = Loop()
+    loop = asyncio.new_event_loop()
+    call = loop.call_soon_threadsafe
+
+    def call_soon_threadsafe(*args, **kwargs):
+        if not reports:
+            signal.raise_signal(signal.SIGUSR1)  # its handler runs here
+        return call(*args, **kwargs)
+
+    loop.call_soon_threadsafe = call_soon_threadsafe
     try:
         task = loop.create_task(coroutine)
         for _ in range(3):
@@ -597,6 +550,54 @@ def test_a_woken_getter_whose_loop_is_closed_before_it_runs_passes_the_wake_up_o
         gc.collect()
         assert getter.result() == 1
     assert queue.empty()
+
+
+@pytest.mark.parametrize("turns", [0, 1], ids=["before it is told", "before it runs"])
+def test_a_woken_get_whose_loop_is_closed_passes_the_wake_up_on_though_its_task_is_kept(new_bulk, aget, turns):
+    """Past the others of its loop."""
+    queue = new_bulk()
+    tail = queue.add("a")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    tasks = [loop.create_task(aget(queue)) for _ in range(3)]
+    loop.run_until_complete(until(lambda: waiting(queue) == 3))
+    with Threads() as threads:
+        other = threads.start(asyncio.run, within(queue.aget()))
+        wait_getters(queue, 4)
+        tail.put(7)
+        for _ in range(turns):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        loop.close()
+        if tasks[0].done():  # uvloop made two turns
+            assert turns
+            tail.put(7)
+        assert other.result() == 7
+    assert queue.empty()
+
+
+def test_a_get_whose_loop_is_closed_beside_its_wake_up_passes_it_on(new_bulk, aget):
+    """Another thread closes it when call_soon_threadsafe() has looked, so what this adds stays there."""
+    queue = new_bulk()
+    tail = queue.add("a")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    task = loop.create_task(aget(queue))
+    loop.run_until_complete(until(lambda: waiting(queue) == 1))
+    added = []
+
+    def call_soon_threadsafe(*callback):
+        loop.close()
+        added.append(callback)
+
+    loop.call_soon_threadsafe = call_soon_threadsafe
+    with Threads() as threads:
+        other = threads.start(asyncio.run, within(queue.aget()))
+        wait_getters(queue, 2)
+        tail.put(7)
+        assert other.result() == 7
+    assert added
+    assert not task.done()
 
 
 def test_a_loop_that_does_not_run_keeps_no_item_from_a_thread_that_waits(new):

@@ -15,6 +15,7 @@ from queue import Empty, Full
 import pytest
 import trio
 from support.counts import count
+from support.event_loops import in_every_kind_of_loop
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters
 
@@ -377,6 +378,7 @@ def test_it_gives_back_whatever_the_bound():
             full.put(1, block=False)
 
 
+@in_every_kind_of_loop
 def test_what_belongs_to_a_removed_sub_queue_goes_back_to_its_handle_and_is_done(new_bulk):
     queue = new_bulk()
     tail, other = queue.add("a"), queue.add("b")
@@ -404,6 +406,7 @@ def test_a_removed_sub_queue_that_nobody_has_goes_with_its_items():
     assert queue.join(0)
 
 
+@in_every_kind_of_loop
 def test_what_an_immediate_shutdown_would_have_taken_away_is_taken_away(new_bulk):
     queue = new_bulk()
     tail = queue.add("a")
@@ -489,6 +492,7 @@ def test_a_buffer_that_cannot_be_written_is_refused_before_anything_is_taken():
     assert queue.qsize() == 1
 
 
+@in_every_kind_of_loop
 def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
     """Lingering coroutines are cancelled at random while threads put: every item comes out once, in its order."""
     queue = MultiQueue()

@@ -227,6 +227,59 @@ print("done")
     assert run_script(script, "-Wignore::DeprecationWarning") == "done\n"
 
 
+# ------------------------------------------------------------------------------------------------ loops that end
+LEFT = """
+import asyncio, sys
+from manytail import MultiQueue, PubSubQueue
+
+class Future(asyncio.Future):
+    __del__ = None
+
+def leave(make, n):
+    # n coroutines wait in a loop that is closed
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    coroutines = [make() for _ in range(n)]
+    for coroutine in coroutines:
+        while coroutine.send(None) is None:     # it lets the loop run
+            pass
+    asyncio._set_running_loop(None)
+    loop.close()
+    return coroutines
+
+n = 30_000
+queue = MultiQueue()
+tail = queue.add("a", maxsize=1)
+kept = leave(queue.aget, n)
+assert queue.stats().getters_waiting == n
+tail.put(1)
+assert queue.stats().getters_waiting == 0
+kept += leave(lambda: tail.aput(2), n)
+assert queue.stats().putters_waiting == n
+assert queue.get() == 1
+assert queue.stats().putters_waiting == 0
+tail.put(3)
+assert queue.get() == 3
+
+full = PubSubQueue(maxsize=1)
+with full.subscribe() as subscriber:
+    kept += leave(subscriber.aget, n)
+    full.publish(1)
+    kept += leave(lambda: full.apublish(2), n)
+    assert subscriber.get() == 1
+    full.publish(3, timeout=60)
+    assert subscriber.get() == 3
+for coroutine in kept:
+    coroutine.close()
+print("done")
+"""
+
+
+def test_any_number_of_coroutines_of_a_closed_loop_are_skipped():
+    """They are skipped in a loop, not recursively: recursion would overflow the stack."""
+    assert run_script(LEFT) == "done\n"
+
+
 # ------------------------------------------------------------------------------------------------ subinterpreters
 INTERPRETERS = """
 import sys

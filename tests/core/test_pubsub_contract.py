@@ -6,6 +6,7 @@ import threading
 from queue import Empty, Full
 
 import pytest
+from support.event_loops import in_every_kind_of_loop
 from support.queues import Sealed, one_then, with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -366,6 +367,7 @@ def test_block_goes_on_when_the_slowest_leaves(leave):
         assert fast.get() == 1
 
 
+@in_every_kind_of_loop
 def test_all_waiting_publishers_go_on_when_the_last_subscriber_leaves():
     """What they publish then is not retained: the slot that one is notified of is free for the next one, too."""
 
@@ -382,6 +384,7 @@ def test_all_waiting_publishers_go_on_when_the_last_subscriber_leaves():
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
+@in_every_kind_of_loop
 def test_a_getter_that_lagged_leaves_the_message_to_another():
     """Two wait. The first is notified and gets Lagged; the second is notified of the messages that are there then."""
 
@@ -683,6 +686,7 @@ def test_who_subscribes_after_shutdown_finds_what_is_retained():
 
 
 # ------------------------------------------------------------------------------------------------------------- async
+@in_every_kind_of_loop
 def test_aget_and_apublish():
     async def main():
         queue = PubSubQueue(maxsize=2)
@@ -698,6 +702,7 @@ def test_aget_and_apublish():
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
+@in_every_kind_of_loop
 def test_async_iteration():
     async def main():
         queue = PubSubQueue()
@@ -716,6 +721,7 @@ def test_async_iteration():
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
+@in_every_kind_of_loop
 def test_a_cancelled_aget_loses_nothing_and_passes_its_wake_up_on():
     async def main():
         queue = PubSubQueue()
@@ -730,6 +736,7 @@ def test_a_cancelled_aget_loses_nothing_and_passes_its_wake_up_on():
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
+@in_every_kind_of_loop
 def test_a_cancelled_apublish_publishes_nothing_and_passes_its_wake_up_on():
     async def main():
         queue = PubSubQueue(maxsize=1)
@@ -745,6 +752,7 @@ def test_a_cancelled_apublish_publishes_nothing_and_passes_its_wake_up_on():
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
+@in_every_kind_of_loop
 def test_a_thread_wakes_a_coroutine_and_a_coroutine_wakes_a_thread():
     queue, back = PubSubQueue(), PubSubQueue()
 
@@ -763,6 +771,7 @@ def test_a_thread_wakes_a_coroutine_and_a_coroutine_wakes_a_thread():
         assert list(answers) == []
 
 
+@in_every_kind_of_loop
 def test_a_waiter_whose_loop_is_closed_is_skipped():
     queue = PubSubQueue()
     with queue.subscribe() as subscriber:

@@ -36,6 +36,7 @@ def test_a_get_that_finds_each_time_that_something_has_changed_lets_its_loop_run
         subscription = several.subscribe(queue) if consumer else queue.subscribe()
 
         async def other():
+            await loop.turn()  # where tasks are eager it has begun before the calls
             seen.append(len(made))
             queue.put("stays")
 
@@ -86,6 +87,7 @@ def test_a_coroutine_that_never_has_to_wait_lets_its_loop_run(library, make):
 
     async def main():
         async def other():
+            await loop.turn()  # where tasks are eager it has begun before the calls
             seen.append("ran")
 
         for i in range(MANY):

@@ -1,17 +1,71 @@
-"""Event loops for tests that run under each: asyncio, trio, and anyio on asyncio; and the kinds of asyncio's."""
+"""Event loops for tests that run under each: the kinds of asyncio's, trio, and anyio on asyncio."""
 import asyncio
 import contextlib
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 import trio
 
 from .threads import DEADLINE
 
+# ---------------------------------------------------------------------------------------------------- asyncio's kinds
+plain = asyncio.new_event_loop  # kind_of_loop puts another in its place
 
+
+def in_debug_mode():
+    """It refuses what another thread calls that is for its own thread alone."""
+    loop = plain()
+    loop.set_debug(True)
+    return loop
+
+
+def with_eager_tasks():
+    """A task begins where it is made, and may end there."""
+    loop = plain()
+    loop.set_task_factory(asyncio.eager_task_factory)
+    return loop
+
+
+# By name: makes a loop.
+KINDS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": plain,
+    "debug mode": in_debug_mode,
+}
+if hasattr(asyncio, "eager_task_factory"):
+    KINDS["eager tasks"] = with_eager_tasks
+with contextlib.suppress(ImportError):  # it has no wheel for Windows, nor for an interpreter without the GIL
+    import uvloop
+
+    KINDS["uvloop"] = uvloop.new_event_loop
+
+
+def run_in(kind: str, main: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=KINDS[kind]) as runner:
+        return runner.run(main)
+
+
+# By name: runs a coroutine to its end.
+ASYNCIO: dict[str, Callable[[Any], Any]] = {kind: functools.partial(run_in, kind) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def kind_of_loop(request):
+    """asyncio.run() and asyncio.new_event_loop() make loops of each kind. Its name."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (asyncio, asyncio.events):
+            patched.setattr(module, "new_event_loop", KINDS[request.param])
+        yield request.param
+
+
+in_every_kind_of_loop = pytest.mark.usefixtures("kind_of_loop")
+
+
+# ------------------------------------------------------------------------------------------- cancelled after some turns
 async def in_asyncio(call, turns):
     """What the call returned, in a list. None: it was cancelled after so many iterations of the loop."""
     task = asyncio.ensure_future(call)
@@ -51,7 +105,10 @@ def within(function, *args):
 
 
 # By name: run(function), and cancelled_after(coroutine, turns).
-LIBRARIES = {"asyncio": (lambda function: asyncio.run(function()), in_asyncio), "trio": (trio.run, in_trio)}
+LIBRARIES = {
+    **{kind: (lambda function, run=run: run(function()), in_asyncio) for kind, run in ASYNCIO.items()},
+    "trio": (trio.run, in_trio),
+}
 
 
 # ------------------------------------------------------------------------------------------------ tasks of one loop
@@ -102,13 +159,16 @@ class Loop:
 
 
 LOOPS = {
-    "asyncio": Loop(
-        lambda function: asyncio.run(function()),
-        asyncio.TaskGroup,
-        AsyncioTask,
-        lambda: asyncio.sleep(0),
-        anyio.fail_after,
-    ),
+    **{
+        kind: Loop(
+            lambda function, run=run: run(function()),
+            asyncio.TaskGroup,
+            AsyncioTask,
+            lambda: asyncio.sleep(0),
+            anyio.fail_after,
+        )
+        for kind, run in ASYNCIO.items()
+    },
     "trio": Loop(
         trio.run,
         trio.open_nursery,
@@ -124,27 +184,3 @@ LOOPS = {
         anyio.fail_after,
     ),
 }
-
-
-# ------------------------------------------------------------------------------------------- loops that asyncio runs in
-# By name: runs a coroutine to its end.
-ASYNCIO: dict[str, Callable[[Any], Any]] = {
-    "asyncio": asyncio.run,
-    "debug mode": lambda main: asyncio.run(main, debug=True),
-}
-if hasattr(asyncio, "eager_task_factory"):
-
-    def run_eagerly(main: Any) -> Any:
-        """A task begins where it is made, and may end there."""
-
-        async def eager() -> Any:
-            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-            return await main
-
-        return asyncio.run(eager())
-
-    ASYNCIO["eager tasks"] = run_eagerly
-with contextlib.suppress(ImportError):  # it has no wheel for Windows, nor for an interpreter without the GIL
-    import uvloop
-
-    ASYNCIO["uvloop"] = uvloop.run

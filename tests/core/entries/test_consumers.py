@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.counts import part_of_races
+from support.event_loops import in_every_kind_of_loop
 from support.threads import DEADLINE, LONG, Hang, Threads, wait_asleep, wait_until
 
 from manytail import ClosedError, Consumer, EntryQueue, EntryState, ExclusiveError, ShutDown, _consumers
@@ -160,6 +161,7 @@ def test_iteration_ends_at_shutdown_and_close():
     assert list(consumer) == []
 
 
+@in_every_kind_of_loop
 def test_aget_and_async_iteration():
     a, b = queues(2, each=2)
 

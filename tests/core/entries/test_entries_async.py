@@ -1,4 +1,5 @@
-"""The coroutines of entry queues: as their blocking namesakes; a cancelled or closed loop loses no entry."""
+"""The coroutines of entry queues in every kind of asyncio's loops: as their blocking namesakes; a cancelled or closed
+loop loses no entry."""
 import asyncio
 import gc
 import inspect
@@ -7,9 +8,12 @@ import weakref
 from queue import Empty
 
 import pytest
+from support.event_loops import in_every_kind_of_loop
 from support.threads import DEADLINE, LONG, Threads, wait_asleep, wait_until
 
 from manytail import ClosedError, Consumer, EntryQueue, EntryState, LastValueQueue, ShutDown, SortedEntryQueue
+
+pytestmark = in_every_kind_of_loop
 
 
 async def within(awaitable):

@@ -14,6 +14,7 @@ from queue import Empty
 
 import pytest
 from support.counts import part, part_of_races
+from support.event_loops import in_every_kind_of_loop
 from support.process import run_script
 from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_until
 
@@ -506,6 +507,7 @@ def test_a_put_that_hands_over_nothing_gives_its_place_to_the_next():
         assert plain.result().item == 2
 
 
+@in_every_kind_of_loop
 def test_an_aput_that_hands_over_nothing_gives_its_place_to_the_next():
     queue = EntryQueue("q", maxsize=1)
     queue.put(1)

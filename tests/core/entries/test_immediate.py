@@ -5,6 +5,7 @@ import threading
 from queue import Empty, Full
 
 import pytest
+from support.event_loops import in_every_kind_of_loop
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import Consumer, EntryQueue, EntryState, ShutDown
@@ -58,6 +59,7 @@ def test_an_entry_that_was_handed_over_and_released_expires(new, keep):
     assert queue.stats().expired == 1
 
 
+@in_every_kind_of_loop
 def test_a_waiting_aget_is_handed_it(new, keep):
     queue = new()
 
@@ -184,6 +186,7 @@ def test_a_waiter_that_was_handed_an_entry_returns_it_even_if_its_time_ran_out()
     assert (stats.enqueued, stats.acked, stats.depth) == (len(put), len(put), 0)
 
 
+@in_every_kind_of_loop
 def test_a_cancelled_aget_releases_what_it_was_handed():
     queue = EntryQueue()
     subscription = queue.subscribe()
@@ -208,6 +211,7 @@ def test_a_cancelled_aget_releases_what_it_was_handed():
         assert got.item == 7
 
 
+@in_every_kind_of_loop
 def test_what_is_reserved_for_a_get_whose_queues_change_wakes_another_get(keep):
     """A get of both queues is handed an entry of the first, but takes one of the second. The test resumes the
     coroutines itself, to fix their order."""

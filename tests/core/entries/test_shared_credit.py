@@ -9,6 +9,7 @@ from queue import Empty
 
 import pytest
 from support.counts import count_of_races
+from support.event_loops import in_every_kind_of_loop
 from support.threads import DEADLINE, LONG, Threads, run_all, switching_often, wait_asleep, wait_until
 
 from manytail import Consumer, EntryQueue
@@ -76,6 +77,7 @@ def test_a_credit_used_up_in_one_queue_wakes_who_is_outranked_in_another(two, ta
         assert getter.result().item == "x"
 
 
+@in_every_kind_of_loop
 def test_it_wakes_a_coroutine_too(two):
     async def main():
         getter = asyncio.create_task(two.lower.aget())
