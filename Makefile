@@ -29,7 +29,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -123,6 +123,10 @@ SOAK_PYTHONS ?= $(BOTH)
 MINUTES ?= 10
 soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
+
+fuzz: $(MADE)/dev $(QUICK_YIELD) ## random maps and random calls of queues on both builds for MINUTES=10, until one fails (tests/fuzz; ARGS=--seeds=1000)
+	@$(EACH) for fuzzer in maps queues; do PYTHONPATH=tests $$python -m fuzz $$fuzzer --minutes=$(MINUTES) $(ARGS) & all="$$all $$!"; done; done; \
+	for one in $$all; do wait $$one || status=1; done; exit $${status:-0}
 
 tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, then threads of a free-threaded CPython
 	@echo "--> native threads under ThreadSanitizer"

@@ -435,14 +435,15 @@ class Results(Iterator[_R]):
         return self
 
     def __next__(self) -> _R:
-        for _ in iter(self._take_turn, False):  # a `for`, as in `Runner.settle`
-            try:
-                return self._next()
-            except BaseException:
-                self._stop()
-                raise
-            finally:
-                self._end_turn()
+        try:
+            for _ in iter(self._take_turn, False):  # a `for`, as in `Runner.settle`
+                try:
+                    return self._next()
+                finally:
+                    self._end_turn()
+        except BaseException:  # also after a result was taken, which is lost then
+            self._stop()
+            raise
         raise ValueError("next: another thread, or the call that this one interrupts, is taking a result")
 
     def _next(self) -> _R:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ._leasing import LeaseAnswer, LeaseRequest, given_rates
 from ._rates import Lead
+from ._thread import Thread
 
 if TYPE_CHECKING:
     from ._options import Options
@@ -94,7 +95,7 @@ class Permits:
     def _wake(self) -> None:
         if self._thread is None or self._over:
             self._over = False
-            thread = threading.Thread(target=self._run, name="manytail-limits", daemon=True)
+            thread = Thread(self._run, "manytail-limits")
             thread.start()
             self._thread = thread  # only once it is started: `join` waits for its end
         self._changed.notify()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from manytail._queue import Event
 
 from ._scheduler import Scheduler
+from ._thread import Thread
 from ._types import Progress
 
 log = logging.getLogger("manytail")
@@ -82,7 +83,7 @@ class Ticker:
         self._fail = fail
         self._stopped = Event()
         run: Callable[..., Any] = (context or copy_context()).run
-        self._thread = threading.Thread(target=run, args=(self._run,), name="manytail-progress", daemon=True)
+        self._thread = Thread(run, "manytail-progress", self._run)
 
     def start(self) -> None:
         """Begin to report. If it is interrupted, `stop` ends what has begun."""

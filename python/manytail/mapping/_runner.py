@@ -130,10 +130,11 @@ class Runner:
         """Call `step` under the lock, for threads that may wait for it. Events are handled before and after.
 
         A `for` over acquisitions, as in `settle`."""
+        here = get_ident()  # before: a handler may run after a call, and would find the lock held by nobody
         try:
             for _ in iter(self._lock.acquire, False):
                 try:
-                    self._holder = get_ident()
+                    self._holder = here
                     self._handle()
                     return step(*arguments)
                 finally:
@@ -158,9 +159,10 @@ class Runner:
 
         A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
         """
+        here = get_ident()
         for _ in iter(partial(self._lock.acquire, False), False) if self._events or self._failure else ():
             try:
-                self._holder = get_ident()
+                self._holder = here
                 self._handle()
             finally:
                 self._holder = 0

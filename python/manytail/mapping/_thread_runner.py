@@ -18,6 +18,7 @@ from manytail._queue import Event
 from ._item import Item
 from ._runner import JOIN_TIMEOUT, Runner
 from ._scheduler import Scheduler
+from ._thread import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
 
 
@@ -47,7 +48,7 @@ class ThreadRunner(Runner):
 
     def thread(self, target: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
         """A thread whose code runs in a copy of the map's context."""
-        return threading.Thread(target=self.context.copy().run, args=(target, *arguments), name=name, daemon=True)
+        return Thread(self.context.copy().run, name, target, *arguments)
 
     def _read(self, source: Iterator[list[Item]]) -> None:
         try:
@@ -102,6 +103,7 @@ class ThreadRunner(Runner):
         self.stop(cancel)
         if self.held_here():
             return
+        self.locked(int)  # until the lock's holder has started the threads that it starts: no other is joined
         self.workers.join()
         self._timer.join()
         if self._reader is not None and self._reader.ident is not None:

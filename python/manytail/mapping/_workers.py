@@ -21,6 +21,7 @@ from manytail.errors import ShutDown
 
 from ._item import Item
 from ._runner import JOIN_TIMEOUT, Runner
+from ._thread import Thread
 
 log = logging.getLogger("manytail")
 
@@ -518,7 +519,7 @@ class CoroutineWorkers(LoopWorkers):
             self._items += items
             self._running = True
             run: Any = self._runner.context.copy().run
-            self._thread = threading.Thread(target=run, args=(self._run,), name="manytail-loop", daemon=True)
+            self._thread = Thread(run, "manytail-loop", self._run)
             try:
                 self._thread.start()
             except BaseException:

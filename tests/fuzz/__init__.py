@@ -1,0 +1,1 @@
+"""Fuzzers: random maps and random calls of the queues, run for real."""
