@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ._item import Item
-from ._runner import Runner
+from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._workers import LoopWorkers
 
@@ -50,11 +51,17 @@ class LoopRunner(Runner):
         """After the last call: wait until all results are recorded, and costs that were given back are stored."""
         if self.permits is not None:
             self.permits.stop()
-            await asyncio.wrap_future(self.permits.flushed())
+            await self._called(self.permits.flushed)
         if self.memory is not None:
             self.memory.stop()
-            await asyncio.wrap_future(self.memory.flushed())
+            await self._called(self.memory.flushed)
             await asyncio.sleep(0)  # what the thread reported before its end is handled first
+
+    async def _called(self, calls: Callable[[Callable[[], object]], None]) -> None:
+        """Wait until it calls its argument, in whatever thread."""
+        called = asyncio.Event()
+        calls(partial(self.from_thread, called.set))
+        await called.wait()
 
     def _tick(self) -> None:
         self._timer = None
@@ -87,24 +94,31 @@ class LoopRunner(Runner):
             self.locked(self.items_read, got, error)
 
     async def close(self, reader: asyncio.Task[None]) -> None:
-        """Stop, and wait for all tasks. A cancellation meanwhile is raised when all have ended."""
+        """Stop, and wait for all tasks. A cancellation or Ctrl-C meanwhile is raised when all have ended."""
         if self.loop.is_closed():  # its tasks never run again
-            for thread in (self.memory, self.permits):
-                if thread is not None:
-                    thread.stop()
+            self._stop_threads()
             return
-        self.stop(cancel=True)
+        interruption = insist(partial(self.stop, cancel=True))
         reader.cancel()
         ending = self.loop.create_task(self._ended(reader))
-        cancelled: BaseException | None = None
         while not ending.done():
             try:
                 await asyncio.wait([ending])
             except asyncio.CancelledError as error:
-                cancelled = error
+                interruption = error
         ending.result()
-        if cancelled is not None:
-            raise cancelled
+        if interruption is not None:
+            raise interruption
+
+    def _stop_threads(self) -> None:
+        for thread in (self.memory, self.permits):
+            if thread is not None:
+                thread.stop()
+
+    def __del__(self) -> None:
+        # A second Ctrl-C has closed the loop, and `close` was not called.
+        if hasattr(self, "workers"):
+            insist(self._stop_threads)
 
     async def _ended(self, reader: asyncio.Task[None]) -> None:
         await asyncio.wait([reader])

@@ -35,7 +35,7 @@ from ._options import Options, RetryOn
 from ._permits import own_limits, permits_of
 from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
 from ._remember import Memory
-from ._runner import Runner
+from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._shared import Shared
 from ._thread_runner import ThreadRunner
@@ -527,8 +527,10 @@ class Results(Iterator[_R]):
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At the interpreter's end all threads are gone or frozen, and modules lose their names.
         if hasattr(self, "_runner") and not finalizing():
-            self._stop()
+            interruption = insist(self._stop)
             self._output.clear()
+            if interruption is not None:
+                raise interruption
 
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop

@@ -21,9 +21,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from manytail._queue import Event
+
 from ._leasing import LeaseAnswer, LeaseRequest, given_rates
 from ._rates import Lead
-from ._thread import Thread
+from ._threads import Thread
 
 if TYPE_CHECKING:
     from ._options import Options
@@ -48,15 +50,16 @@ class Permits:
         self._lead = Lead()
         self._drop_at = 0.0
         self._budget = budget
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # guards the other fields; finalizers take it again
+        self._changed = Event()  # wakes the thread
         self._wanted: list[LeaseRequest] = []
         self._requests: list[Request] = []
         self._returned = 0.0  # costs to give back to the budget
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._stopped = False
         self._over = False  # the thread ends; a cost that is given back after that starts another
-        self._ended: list[Future[None]] = []  # done when the thread ends
-        self._give_up = threading.Event()
+        self._ended: list[Callable[[], object]] = []  # to call when the thread ends
+        self._give_up = Event()
         self.leased: Callable[[list[LeaseAnswer]], None]  # the runner's: these leases have come
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
 
@@ -68,7 +71,7 @@ class Permits:
     # ------------------------------------------------------------------------------------------------ requests
     def lease(self, wanted: list[LeaseRequest]) -> None:
         """Have `leased` called with these leases. Does not wait."""
-        with self._changed:
+        with self._lock:
             if not self._stopped:
                 self._wanted += wanted
                 self._wake()
@@ -77,7 +80,7 @@ class Permits:
         """Take the costs of the items of a call from the budget. The result says which of them it had room for. None
         after `stop`."""
         request = Request(costs, Future())
-        with self._changed:
+        with self._lock:
             if self._stopped:
                 request.answer.set_result(None)
             else:
@@ -88,39 +91,36 @@ class Permits:
     def give_back(self, cost: float) -> None:
         """Return the cost of a call that was deferred or is not made."""
         if self._budget is not None and cost:
-            with self._changed:
+            with self._lock:
                 self._returned += cost
                 self._wake()
 
     def _wake(self) -> None:
-        if self._thread is None or self._over:
+        if self._thread is None or self._over or self._thread.never_runs():
             self._over = False
-            thread = Thread(self._run, "manytail-limits")
-            thread.start()
-            self._thread = thread  # only once it is started: `join` waits for its end
-        self._changed.notify()
+            self._thread = Thread(self._run, "manytail-limits")
+            self._thread.start()
+        self._changed.set()
 
     # ------------------------------------------------------------------------------------------------ the end
     def stop(self) -> None:
         """No further call starts: release the waiting workers. The thread still stores returned costs, and ends."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._give_up.set()
-            self._changed.notify()
+            self._changed.set()
             requests, self._requests = self._requests, []
             self._wanted = []
         for request in requests:
             _answer(request, None)
 
-    def flushed(self) -> Future[None]:
-        """After `stop` and the last call: done when all costs that were given back are stored, or cannot be."""
-        future: Future[None] = Future()
-        with self._changed:
-            if self._thread is not None and not self._over:
-                self._ended.append(future)
-                return future
-        future.set_result(None)
-        return future
+    def flushed(self, then: Callable[[], object]) -> None:
+        """After `stop` and the last call: call `then` when all costs that were given back are stored, or cannot be."""
+        with self._lock:
+            if self._thread is not None and not self._over and not self._thread.never_runs():
+                self._ended.append(then)
+                return
+        then()
 
     def join(self) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -135,20 +135,19 @@ class Permits:
         except BaseException as error:
             if not self._stopped:
                 self.fail(error)
-            with self._changed:
+            with self._lock:
                 self._over = True
             self.stop()
-        with self._changed:
+        with self._lock:
             ended, self._ended = self._ended, []
-        for future in ended:
-            if future.set_running_or_notify_cancel():  # else the coroutine that waits for it was cancelled
-                future.set_result(None)
+        for then in ended:
+            then()
 
     def _work(self, store: Store) -> bool:
         """Wait for requests, and answer all of them. Returns False at the end."""
-        with self._changed:
-            while not (self._wanted or self._requests or self._returned or self._stopped):
-                self._changed.wait()
+        while not self._has_work():
+            self._changed.wait()
+        with self._lock:
             wanted = self._distinct() if len(self._rates) == 1 else self._wanted
             self._wanted = self._wanted if len(self._rates) == 1 else []
             requests, self._requests = self._requests, []
@@ -162,10 +161,15 @@ class Permits:
             if wanted:
                 self.leased(self._leases(store, wanted))
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._requests = requests + self._requests  # `_run` calls `stop`, which releases their workers
             raise
         return not over
+
+    def _has_work(self) -> bool:
+        with self._lock:
+            self._changed.clear()
+            return bool(self._wanted or self._requests or self._returned or self._stopped)
 
     def _distinct(self) -> list[LeaseRequest]:
         """Take the first request for each limit: a statement must not lease one limit twice. Two lanes may have one

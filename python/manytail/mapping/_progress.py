@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 from manytail._queue import Event
 
 from ._scheduler import Scheduler
-from ._thread import Thread
+from ._threads import Thread
 from ._types import Progress
 
 log = logging.getLogger("manytail")
@@ -82,8 +83,7 @@ class Ticker:
         self._meter = meter
         self._fail = fail
         self._stopped = Event()
-        run: Callable[..., Any] = (context or copy_context()).run
-        self._thread = Thread(run, "manytail-progress", self._run)
+        self._thread = Thread(partial((context or copy_context()).run, self._run), "manytail-progress")
 
     def start(self) -> None:
         """Begin to report. If it is interrupted, `stop` ends what has begun."""
@@ -105,7 +105,7 @@ class Ticker:
 
     def stop(self, wait: bool = True) -> None:
         self._stopped.set()
-        if wait and self._thread.ident is not None and self._thread is not threading.current_thread():
+        if wait and self._thread is not threading.current_thread():
             self._thread.join()
 
 

@@ -23,7 +23,6 @@ Invariants
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import math
 import threading
@@ -35,9 +34,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from manytail._lifecycle import after_fork_in_child
+from manytail._queue import Event
 
 from . import _codec
 from ._item import Item
+from ._threads import Thread
 from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
@@ -104,20 +105,21 @@ class Memory:
         self._shared = shared
         self._codec: Any = _codec if codec is None else codec
         self._in_bulk = _is_bulk(codec)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # guards the other fields; finalizers take it again
+        self._changed = Event()  # wakes the thread
         self._lookups: deque[Any] = deque()  # items, and functions to call when the items before them were looked up
         self._recalls: list[tuple[Item, Future[None]]] = []
         self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
         self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
         self._unrecorded = 0
         self._waiting: list[Future[None]] = []  # of workers, made by `wait_for_backlog`
-        self._ended: list[Future[None]] = []  # callers that wait for the end of the thread
-        self._thread: threading.Thread | None = None
+        self._ended: list[Callable[[], object]] = []  # to call at the end of the thread
+        self._thread: Thread | None = None
         self._agreed = False  # whether the database has our codec
         self._closing = False  # the map ends: record at once
         self._lookups_ended = False
         self._logged = False  # whether a result that cannot be recorded was logged
-        self._give_up = threading.Event()
+        self._give_up = Event()
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
@@ -125,17 +127,17 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
         """Have `arrive` called with these items, in this order, after they were looked up. Does not wait."""
-        with self._changed:
+        with self._lock:
             if not self._lookups:
                 self._look_at = time.monotonic() + GATHER
                 self._wake()
             self._lookups.extend(items)
             if len(self._lookups) >= LARGEST_LOOKUP:
-                self._changed.notify()
+                self._changed.set()
 
     def after_lookups(self, then: Callable[[], None]) -> None:
         """Call `then` in the thread when all items before it were looked up."""
-        with self._changed:
+        with self._lock:
             self._lookups.append(then)
             self._look_at = 0.0
             self._wake()
@@ -143,13 +145,12 @@ class Memory:
     def _wake(self) -> None:
         if self.error is not None:
             return
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="manytail-shared", daemon=True)
-            thread.start()
-            self._thread = thread  # only once it is started: others wait for its end
+        if self._thread is None or self._thread.never_runs():
+            self._thread = Thread(self._run, "manytail-shared")
             _running.add(self)
             _register_at_exit()
-        self._changed.notify()
+            self._thread.start()
+        self._changed.set()
 
     # ------------------------------------------------------------------------------------------------ from workers
     def is_fresh(self, call: Item) -> bool:
@@ -171,7 +172,7 @@ class Memory:
         """Look the item up again, or the items of a batch. Once the future is done, `known` says whether a result was
         found."""
         future: Future[None] = Future()
-        with self._changed:
+        with self._lock:
             if self.error is not None or self._lookups_ended:
                 future.set_result(None)
             else:
@@ -184,14 +185,14 @@ class Memory:
         data = item.result if self._in_bulk else self._encoded(item.result)
         if data is None and not self._in_bulk:
             return
-        with self._changed:
+        with self._lock:
             if not self._results:
                 self._record_at = 0.0 if self._closing else time.monotonic() + RECORD_AFTER
                 self._wake()
             self._results.append((bytes.fromhex(item.identity), data))
             self._unrecorded += 1
             if len(self._results) == GROUP:
-                self._changed.notify()
+                self._changed.set()
 
     def _encoded(self, result: Any) -> bytes | None:
         """None: the codec refuses the result. The first time is logged."""
@@ -213,7 +214,7 @@ class Memory:
         that is so."""
         if self._unrecorded < BACKLOG:
             return None
-        with self._changed:
+        with self._lock:
             if self._unrecorded < BACKLOG or self.error is not None:
                 return None
             future: Future[None] = Future()
@@ -223,29 +224,28 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ the end
     def expire(self) -> None:
         """The deadline: nothing more is looked up. Items that wait for a look-up continue at once."""
-        with self._changed:
+        with self._lock:
             if not self._lookups_ended:
                 self._lookups_ended = True
                 self._give_up.set()
-                self._changed.notify()
+                self._changed.set()
 
     def stop(self) -> None:
         """The map ends: look up nothing more, and record at once all results, and those that running calls still
         return. Does not wait."""
-        with self._changed:
+        with self._lock:
             self._closing = self._lookups_ended = True
             self._record_at = 0.0
-            self._changed.notify()
+            self._changed.set()
 
-    def flushed(self) -> Future[None]:
-        """After `stop` and the last call: done when all results are recorded, or the database was away for too long."""
-        future: Future[None] = Future()
-        with self._changed:
-            if self._thread is not None:
-                self._ended.append(future)
-                return future
-        future.set_result(None)
-        return future
+    def flushed(self, then: Callable[[], object]) -> None:
+        """After `stop` and the last call: call `then` when all results are recorded, or the database was away for too
+        long."""
+        with self._lock:
+            if self._thread is not None and not self._thread.never_runs():
+                self._ended.append(then)
+                return
+        then()
 
     # ------------------------------------------------------------------------------------------------ the thread
     def _run(self) -> None:
@@ -259,20 +259,22 @@ class Memory:
     def _break(self, error: BaseException) -> None:
         """The map fails. Nothing more is looked up or recorded."""
         self.fail(error)  # first: a worker that is released below must not start a call
-        with self._changed:
+        with self._lock:
             self.error, self._thread = error, None
-            released = [future for _, future in self._recalls] + self._waiting + self._ended
-            lost = self._unrecorded
+            released = [future for _, future in self._recalls] + self._waiting
+            ended, lost = self._ended, self._unrecorded
         if lost:
             log.error("remember: %d results were not recorded and will be paid for again", lost)
         for future in released:
             _set(future)
+        for then in ended:
+            then()
 
     def _work(self, store: Store) -> bool:
         """Wait until there is something to do, and do it. False: everything is done, and the map has ended."""
-        with self._changed:
-            while not self._is_due():
-                self._changed.wait(self._patience())
+        while not self._is_awaited_due():
+            self._changed.wait(self._patience())
+        with self._lock:
             now = time.monotonic()
             recalls, lookups, results = list(self._recalls), [], []
             if self._lookups and (self._lookups_ended or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
@@ -287,7 +289,7 @@ class Memory:
                 ended, over = [], False
         if recalls:
             self._find(store, [item for call, _ in recalls for item in call.to_call()])
-            with self._changed:
+            with self._lock:
                 del self._recalls[: len(recalls)]
             for _, future in recalls:
                 _set(future)
@@ -295,9 +297,14 @@ class Memory:
             self._pass_on(store, lookups)
         if results:
             self._record(store, results)
-        for future in ended:
-            _set(future)
+        for then in ended:
+            then()
         return not over
+
+    def _is_awaited_due(self) -> bool:
+        with self._lock:
+            self._changed.clear()
+            return self._is_due()
 
     def _is_due(self) -> bool:
         enough = len(self._results) >= GROUP or len(self._lookups) >= LARGEST_LOOKUP
@@ -372,7 +379,7 @@ class Memory:
         if self._in_bulk:
             first = dict(zip(first, self._codec.encode_all(list(first.values())), strict=True))
         store.record(first)
-        with self._changed:
+        with self._lock:
             self._unrecorded -= len(results)
             waiting = self._waiting if self._unrecorded < BACKLOG else []
             if waiting:
@@ -398,8 +405,9 @@ def _record_at_exit() -> None:
     for memory in memories:
         memory.stop()
     for memory in memories:
-        with contextlib.suppress(TimeoutError):
-            memory.flushed().result(EXIT_TIMEOUT)
+        recorded = Event()
+        memory.flushed(recorded.set)
+        recorded.wait(EXIT_TIMEOUT)
 
 
 def _set(future: Future[None]) -> None:

@@ -21,11 +21,12 @@ import threading
 import time
 from _thread import get_ident
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakMethod
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
@@ -37,8 +38,37 @@ if TYPE_CHECKING:
     from ._remember import Memory
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
 
+ATTEMPTS = 3  # of `insist`
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
+
+
+def insist(step: Callable[[], object]) -> BaseException | None:
+    """Call a step that may be repeated until signal handlers let it end, for whom nobody can call again. Returns what
+    has interrupted it. The last of ATTEMPTS raises it."""
+    interruption = None
+    for _ in range(ATTEMPTS - 1):
+        try:
+            step()
+            return interruption
+        except BaseException as error:
+            interruption = error
+    step()
+    return interruption
+
+
+def _weakly(method: Callable[[_A], object]) -> Callable[[_A], None]:
+    """A function that calls a method of a runner, in a thread where workers may. A thread that waits for requests calls
+    it: that must not keep the map alive."""
+    found = WeakMethod(method)
+
+    def call(argument: _A) -> None:
+        bound: Any = found()
+        if bound is not None:
+            bound.__self__.from_thread(bound, argument)
+
+    return call
 
 
 class Signal(Protocol):
@@ -59,7 +89,7 @@ class Workers(Protocol):
         """Whether calls may still run."""
         ...
 
-    def threads(self) -> list[threading.Thread]:
+    def threads(self) -> Sequence[threading.Thread]:
         """Those that `join` waits for."""
         ...
 
@@ -101,6 +131,7 @@ class Runner:
         self._keep_error = keep_error
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
+        self._try_lock = partial(self._lock.acquire, False)
         self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
         self._pending: list[Item] = []  # from index `_fed` on: read (and looked up), not in flight
         self._fed = 0
@@ -116,12 +147,12 @@ class Runner:
         self.source: Iterator[list[Item]] | None = None  # an input that never blocks: read here, without a reader
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
         if memory is not None:
-            memory.arrive = partial(self.from_thread, self.report, self._looked_up)
-            memory.fail = partial(self.from_thread, self.fail)
+            memory.arrive = _weakly(self.looked_up)
+            memory.fail = _weakly(self.fail)
         self.permits = permits
         if permits is not None:
-            permits.fail = partial(self.from_thread, self.fail)
-            permits.leased = partial(self.from_thread, self.report, self._leased)
+            permits.fail = _weakly(self.fail)
+            permits.leased = _weakly(self.leased)
         # The budget's answers, per item, for calls that were not made because their slots had passed.
         self._paid: dict[Item, dict[Item, bool]] = {}
 
@@ -159,8 +190,7 @@ class Runner:
 
         A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
         """
-        here = get_ident()
-        for _ in iter(partial(self._lock.acquire, False), False) if self._events or self._failure else ():
+        for _ in iter(self._try_lock, False) if self._events or self._failure else ():
             try:
                 self._holder = here
                 self._handle()
@@ -295,13 +325,15 @@ class Runner:
     def succeeded(self, item: Item) -> None:
         if self.memory is not None:
             self.memory.add(item)
-        events, lock = self._events, self._lock
+        events = self._events
         events.append(item)
-        while events and lock.acquire(False):  # `settle`, inlined because this runs once per item
+        for _ in iter(self._try_lock, False):  # `settle`, inlined because this runs once per item
             try:
                 self._handle()
             finally:
-                lock.release()
+                self._lock.release()
+            if not events:
+                return
 
     def failed(self, item: Item, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `retry_on` and `backoff` are user code."""
@@ -356,6 +388,15 @@ class Runner:
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             self.locked(int)
         self.settle()
+
+    # ------------------------------------------------------------------------------------------------ what threads call
+    def looked_up(self, items: list[Item]) -> None:
+        """From the thread of `memory`."""
+        self.report(self._looked_up, items)
+
+    def leased(self, leases: list[LeaseAnswer]) -> None:
+        """From the thread of `permits`."""
+        self.report(self._leased, leases)
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def _leased(self, leases: list[LeaseAnswer]) -> None:

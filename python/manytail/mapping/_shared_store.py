@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+
+from manytail._queue import Event
 
 from . import _shared_tables
 from ._rates import Granted, Part, grant
@@ -93,7 +94,7 @@ class Store:
         work: Callable[[Transaction, int], T],
         *,
         writes: bool = True,
-        give_up: threading.Event | None = None,
+        give_up: Event | None = None,
         repeats: bool = True,
     ) -> T:
         """Run `work(transaction, number of the name)` in one transaction. Repeat it while the database is away, with a
@@ -101,7 +102,7 @@ class Store:
         repeat it also if it may have been committed; otherwise that raises Uncertain."""
         since: float | None = None
         pause = FIRST_PAUSE
-        give_up = give_up or threading.Event()
+        give_up = give_up or Event()
         while True:
             began: list[bool] = []
             try:
@@ -146,7 +147,7 @@ class Store:
         return int(found)
 
     # ----------------------------------------------------------------------------------------- what belongs to the name
-    def agree(self, codec: str, schema: str, give_up: threading.Event | None = None) -> None:
+    def agree(self, codec: str, schema: str, give_up: Event | None = None) -> None:
         """Store the codec and the schema of remembered results with the name. ValueError: the name has results with
         others."""
 
@@ -196,7 +197,7 @@ class Store:
         return f" AND recorded_at > {self._database.clock} - ?", (self._max_age,)
 
     # ------------------------------------------------------------------------------------------------ results
-    def look_up(self, ids: Sequence[bytes], give_up: threading.Event | None = None) -> dict[bytes, bytes]:
+    def look_up(self, ids: Sequence[bytes], give_up: Event | None = None) -> dict[bytes, bytes]:
         """The results that are recorded under these ids."""
 
         def work(transaction: Transaction, name: int) -> dict[bytes, bytes]:
@@ -210,7 +211,7 @@ class Store:
 
         return self.run(work, writes=False, give_up=give_up)
 
-    def record(self, results: Mapping[bytes, bytes], give_up: threading.Event | None = None) -> None:
+    def record(self, results: Mapping[bytes, bytes], give_up: Event | None = None) -> None:
         """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
         rows = sorted(results.items())
 
@@ -232,7 +233,7 @@ class Store:
             self.run(work, give_up=give_up)
 
     # ------------------------------------------------------------------------------------------------ rates
-    def set_rates(self, rates: Mapping[bytes, float], give_up: threading.Event | None = None) -> None:
+    def set_rates(self, rates: Mapping[bytes, float], give_up: Event | None = None) -> None:
         """Store the rates of limits with the name. The last value holds for all. Log a change."""
         find = "SELECT rate FROM manytail_rates WHERE name = ? AND limit_id = ?"
         store = (
@@ -259,7 +260,7 @@ class Store:
                 rate,
             )
 
-    def lease(self, limits: Sequence[Part], give_up: threading.Event | None = None) -> list[Lease]:
+    def lease(self, limits: Sequence[Part], give_up: Event | None = None) -> list[Lease]:
         """Lease the next starts of each limit, LEASES of them in one statement. The rate that is stored under `group`
         goes before the one given. No limit may occur twice.
 
@@ -302,7 +303,7 @@ class Store:
         )
 
     def grant(
-        self, wanted: Sequence[Sequence[Part]], give_up: threading.Event | None = None
+        self, wanted: Sequence[Sequence[Part]], give_up: Event | None = None
     ) -> tuple[list[Granted], float]:
         """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the answers and the
         database's time. One transaction, which locks the rows of the limits."""
@@ -342,7 +343,7 @@ class Store:
             rows += transaction.execute(query, (name, *(each.limit for each in part))).fetchall()
         return rows
 
-    def drop_limits(self, prefix: bytes, idle: float, give_up: threading.Event | None = None) -> int:
+    def drop_limits(self, prefix: bytes, idle: float, give_up: Event | None = None) -> int:
         """Drop limits whose names begin with `prefix` and of which nothing was leased for `idle` seconds, but none that
         is being leased. Returns how many. Later leases do not change: they begin at the time they are asked for in
         either case."""
@@ -363,7 +364,7 @@ class Store:
         find = "SELECT spent FROM manytail_names WHERE id = ?"
         return self.run(lambda transaction, name: float(transaction.value(find, (name,))), writes=False)
 
-    def spend(self, costs: Sequence[float], budget: float, give_up: threading.Event | None = None) -> list[bool]:
+    def spend(self, costs: Sequence[float], budget: float, give_up: Event | None = None) -> list[bool]:
         """Take each cost from the budget, in order, where there is room for it. Returns which ones were taken."""
 
         def work(transaction: Transaction, name: int) -> list[bool]:
@@ -379,7 +380,7 @@ class Store:
 
         return self.run(work, give_up=give_up)
 
-    def give_back(self, cost: float, give_up: threading.Event | None = None) -> None:
+    def give_back(self, cost: float, give_up: Event | None = None) -> None:
         """Return a cost that was taken from the budget and not spent. If it is not known whether that was committed, it
         is not repeated: a cost that is returned twice could be spent twice."""
 

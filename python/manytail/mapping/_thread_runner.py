@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from manytail._queue import Event
@@ -18,7 +19,7 @@ from manytail._queue import Event
 from ._item import Item
 from ._runner import JOIN_TIMEOUT, Runner
 from ._scheduler import Scheduler
-from ._thread import Thread
+from ._threads import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
 
 
@@ -33,7 +34,7 @@ class ThreadRunner(Runner):
         self.read_next = Event()
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
-        self._reader: threading.Thread | None = None
+        self._reader: Thread | None = None
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
@@ -46,9 +47,9 @@ class ThreadRunner(Runner):
         self.locked(self.go_on)
         self._reader.start()
 
-    def thread(self, target: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
+    def thread(self, target: Callable[..., object], name: str, *arguments: Any) -> Thread:
         """A thread whose code runs in a copy of the map's context."""
-        return Thread(self.context.copy().run, name, target, *arguments)
+        return Thread(partial(self.context.copy().run, target, *arguments), name)
 
     def _read(self, source: Iterator[list[Item]]) -> None:
         try:
@@ -106,7 +107,7 @@ class ThreadRunner(Runner):
         self.locked(int)  # until the lock's holder has started the threads that it starts: no other is joined
         self.workers.join()
         self._timer.join()
-        if self._reader is not None and self._reader.ident is not None:
+        if self._reader is not None:
             self._reader.join(JOIN_TIMEOUT)
         self.locked(int)  # handles what the last calls reported
 
@@ -118,7 +119,9 @@ class ThreadRunner(Runner):
         if self.permits is not None:
             self.permits.join()
         if self.memory is not None:
-            self.memory.flushed().result()
+            recorded = Event()
+            self.memory.flushed(recorded.set)
+            recorded.wait()
 
 
 class _Timer:
@@ -129,17 +132,16 @@ class _Timer:
         self._at = math.inf
         self._wakeup = Event()
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def set(self, at: float) -> None:
         """Only under the runner's lock."""
         if at >= self._at or self._closed:
             return
         self._at = at
-        if self._thread is None:
-            thread = self._runner.thread(self._run, "manytail-timer")
-            thread.start()
-            self._thread = thread  # only once it is started: `join` waits for its end
+        if self._thread is None or self._thread.never_runs():
+            self._thread = self._runner.thread(self._run, "manytail-timer")
+            self._thread.start()
         else:
             self._wakeup.set()
 

@@ -11,8 +11,9 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -21,7 +22,7 @@ from manytail.errors import ShutDown
 
 from ._item import Item
 from ._runner import JOIN_TIMEOUT, Runner
-from ._thread import Thread
+from ._threads import Thread
 
 log = logging.getLogger("manytail")
 
@@ -87,7 +88,7 @@ class _Worker:
         self.item: Item | None = None
         self.overdue = overdue
         self.abandoned = False
-        self.thread: threading.Thread
+        self.thread: Thread
 
     def begin(self, item: Item) -> None:
         with self.lock:
@@ -115,16 +116,15 @@ class ThreadWorkers:
         self._runner: Any = runner  # a ThreadRunner, which imports this module
         self._limit = runner.options.workers
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
-        self._threads: list[threading.Thread] = []  # started and perhaps alive, including abandoned ones
+        self._threads: list[Thread] = []  # started and perhaps alive, including abandoned ones
         self._counting: list[_Worker] = []  # at most `workers`
         self._abandoned: list[_Worker] = []
         self._at_work: dict[Item, _Worker] = {}  # where calls are timed
         self._items = 0  # that came, until all threads are started
         self._made = 0  # threads, for their names
         self._over = False  # the map has ended: an abandoned thread does not close its resource
-        self._lists = threading.RLock()  # guards the two lists of workers, and:
-        self._none_counts = Event()  # `_counting` is empty
-        self._none_counts.set()
+        self._lock = threading.RLock()  # guards the two lists of workers; finalizers take it again
+        self._left = Event()  # a worker has left `_counting`
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
@@ -140,11 +140,12 @@ class ThreadWorkers:
         if worker is None or not worker.give_up(item):
             return False
         del self._at_work[item]
-        with self._lists:  # in one step: `join` waits for nobody who is in neither list
-            self._leave(worker)
+        with self._lock:
+            self._counting.remove(worker)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
             self._abandoned.append(worker)
+        self._left.set()
         scheduler = self._runner.scheduler
         if scheduler.expired:
             return True  # no call starts: no thread is replaced, and the limit on abandoned calls does not apply
@@ -166,7 +167,7 @@ class ThreadWorkers:
         worker = _Worker(overdue)
         self._made += 1
         worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
-        with self._lists:
+        with self._lock:
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
             self._none_counts.clear()
         self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
@@ -174,7 +175,8 @@ class ThreadWorkers:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads to give
             self._threads.remove(worker.thread)
-            self._leave(worker)
+            with self._lock:
+                self._counting.remove(worker)
             error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
             self._runner.scheduler.fail(error)
             return False
@@ -200,20 +202,31 @@ class ThreadWorkers:
         """The queue has been shut down: threads end after the call that they run."""
 
     def busy(self) -> bool:
-        with self._lists:
-            return bool(self._counting)
+        with self._lock:
+            return self._are_counting()
 
-    def threads(self) -> list[threading.Thread]:
+    def _are_counting(self) -> bool:
+        """Under `_lock`."""
+        self._counting = [worker for worker in self._counting if not worker.thread.never_runs()]
+        return bool(self._counting)
+
+    def _has_to_wait(self) -> bool:
+        with self._lock:
+            self._left.clear()
+            return self._are_counting()
+
+    def threads(self) -> Sequence[threading.Thread]:
         return self._threads
 
     # ---------------------------------------------------------------------- the end, in the consumer's thread
     def join(self) -> None:
         """Wait until all threads have ended. Abandoned ones get JOIN_TIMEOUT, and are logged if they stay."""
-        self._none_counts.wait()
-        with self._lists:
+        while self._has_to_wait():
+            self._left.wait()
+        with self._lock:
             abandoned = {worker.thread for worker in self._abandoned}
         for thread in self._threads:
-            if thread not in abandoned and thread.ident is not None:  # it was started
+            if thread not in abandoned:
                 thread.join()
         end = time.monotonic() + JOIN_TIMEOUT
         for thread in abandoned:
@@ -245,7 +258,12 @@ class ThreadWorkers:
             else:
                 runner.fail(error)
         finally:
-            if self._leave(worker) and runner.stopping:
+            with self._lock:
+                if worker in self._counting:
+                    self._counting.remove(worker)
+                last = not self._counting
+            self._left.set()
+            if last and runner.stopping:
                 runner.calls_ended()
 
     def _serve(self, call: Callable[[Item], Any]) -> None:
@@ -370,7 +388,7 @@ class LoopWorkers:
     def busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def threads(self) -> list[threading.Thread]:
+    def threads(self) -> Sequence[threading.Thread]:
         return []
 
     def abandon(self, item: Item, error: BaseException) -> bool:
@@ -510,7 +528,7 @@ class CoroutineWorkers(LoopWorkers):
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._running = False
         self._cancelled = False
 
@@ -519,12 +537,8 @@ class CoroutineWorkers(LoopWorkers):
             self._items += items
             self._running = True
             run: Any = self._runner.context.copy().run
-            self._thread = Thread(run, "manytail-loop", self._run)
-            try:
-                self._thread.start()
-            except BaseException:
-                self._running = False
-                raise
+            self._thread = Thread(partial(run, self._run), "manytail-loop")
+            self._thread.start()
         else:
             super().items_came(items)
 
@@ -550,9 +564,9 @@ class CoroutineWorkers(LoopWorkers):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
     def busy(self) -> bool:
-        return self._running
+        return self._running and self._thread is not None and not self._thread.never_runs()
 
-    def threads(self) -> list[threading.Thread]:
+    def threads(self) -> Sequence[threading.Thread]:
         return [] if self._thread is None else [self._thread]
 
     def abandon(self, item: Item, error: BaseException) -> bool:
@@ -566,5 +580,5 @@ class CoroutineWorkers(LoopWorkers):
             self._in_loop(self._cancel_calls)
 
     def join(self) -> None:
-        if self._thread is not None and self._thread.ident is not None:  # it was started
+        if self._thread is not None:
             self._thread.join()

@@ -1,0 +1,57 @@
+"""The threads of maps. Ctrl-C at any point of `start` and `join` leaves them whole.
+
+After an interrupted `start` of threading.Thread nobody knows whether the thread will run. CPython 3.11 takes a thread
+for ended whose `join` was interrupted. A lock of `threading` that Python code acquires (Condition, Event, Future) can
+stay locked. So what the consumer's thread waits for are our `Event` and the locks themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from manytail._queue import Event
+
+
+class _NoWait(threading.Event):
+    """For `start`, which waits until the thread has begun. Interrupted in that wait, the thread might never begin."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+
+class Thread(threading.Thread):
+    """A daemon thread that runs a call."""
+
+    def __init__(self, call: Callable[[], object], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._started: Any = _NoWait()
+        self._call: Callable[[], object] | None = call
+        self._is_started = False  # `start` was not interrupted
+        self._fate: dict[str, bool] = {}  # "runs": whether it does; who asks first decides it
+        self._over = Event()
+
+    def start(self) -> None:
+        super().start()
+        self._is_started = True
+
+    def run(self) -> None:
+        try:
+            call, self._call = self._call, None
+            if self._fate.setdefault("runs", True) and call is not None:
+                call()
+        finally:
+            self._over.set()
+
+    def never_runs(self) -> bool:
+        """Whether `start` has not been called, or was interrupted before the thread began. Then it never does."""
+        if self._is_started or self._fate.setdefault("runs", False):
+            return False
+        self._call = None
+        return True
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the call has ended."""
+        if not self.never_runs() and self._over.wait(timeout):
+            super().join(timeout)

@@ -1,0 +1,415 @@
+"""An interruption at each blocking call and each wait of a map and of its end, and a second one at those that follow.
+Afterwards close() ends the map, and nothing of it stays.
+
+Threads and loop are real. Virtual ones would replace `threading`, asyncio and the database, and hide what these do when
+they are interrupted. The points of one thread are numbered, the consumer's or the loop's, where a signal handler may
+raise. A profile function sees each call of a lock and each start and join of a thread, also those inside `threading`
+and `concurrent.futures`. It raises before the call, as if it were interrupted while it waits, or after it, when the
+interpreter serves signals. Our `Event` and the locks that an iterator or a `with` takes have stand-ins. For them no
+signal is served between the acquisition and the next step. Each iteration of a loop is a point too.
+"""
+import asyncio
+import gc
+import itertools
+import os
+import random
+import sys
+import threading
+import time
+import weakref
+from _thread import get_ident
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.counts import LONG, part
+from support.threads import Threads, wait_until
+
+from manytail import Shared, aconcurrent_map, concurrent_map
+from manytail._queue import Event
+from manytail.mapping import _map, _permits, _progress, _remember, _runner, _thread_runner, _threads, _workers
+
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
+
+STARTS = {"start_new_thread", "start_joinable_thread"}
+WAITS = {"acquire", "__enter__", "join"}
+PRODUCT = str(Path(_map.__file__).parent)
+
+
+# ------------------------------------------------------------------------------------------------ planting
+class Planter:
+    """Numbers the points of the thread that makes it. At the chosen ones it raises KeyboardInterrupt, or cancels the
+    task of a loop."""
+
+    current: "Planter | None" = None
+
+    def __init__(self, chosen: tuple[int, ...], task: "asyncio.Task[Any] | None" = None) -> None:
+        self.chosen, self.task = chosen, task
+        self.points: list[str] = []
+        self.planted: list[str] = []
+        self.thread = get_ident()
+        Planter.current = self
+        self.resume()
+
+    def resume(self) -> None:
+        """Watch the calls of this thread. CPython takes a profile function away that has raised."""
+        if get_ident() == self.thread and self.task is None:
+            sys.setprofile(self._profile)
+
+    def stop(self) -> None:
+        Planter.current = None
+        sys.setprofile(None)
+
+    def _profile(self, frame: Any, event: str, called: Any) -> None:
+        if event in ("c_call", "c_return") and frame.f_code not in UNSEEN:
+            name, of = called.__name__, type(getattr(called, "__self__", None)).__name__
+            if name in STARTS or (name in WAITS and of in ("lock", "RLock", "_ThreadHandle")):
+                self.point(f"{event[2:]} {name}", frame)
+
+    def point(self, name: str, frame: Any = None) -> None:
+        """frame: of the caller. What no code of maps has called is no point."""
+        if get_ident() != self.thread or (self.task is not None and frame is not None):
+            return
+        while frame is not None and not frame.f_code.co_filename.startswith(PRODUCT):
+            frame = frame.f_back
+            if frame is None:
+                return
+        self.points.append(name if frame is None else f"{frame.f_code.co_name}: {name}")
+        if len(self.points) - 1 in self.chosen:
+            self.planted.append(self.points[-1])
+            if self.task is None:
+                raise KeyboardInterrupt
+            self.task.cancel()
+
+
+def point(name: str, frame: Any = None) -> None:
+    if Planter.current is not None:
+        Planter.current.point(name, frame)
+
+
+class Lock:
+    """A lock that is taken by `with`, or by an iterator."""
+
+    kind: Callable[[], Any] = threading.Lock
+
+    def __init__(self) -> None:
+        self._lock = self.kind()
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking:
+            point("call acquire", sys._getframe(1))
+        return self._lock.acquire(blocking)
+
+    def __enter__(self) -> None:
+        point("call acquire", sys._getframe(1))
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+class RLock(Lock):
+    kind = threading.RLock
+
+
+UNSEEN = (Lock.acquire.__code__, Lock.__enter__.__code__)
+
+
+class WatchedEvent:
+    def __init__(self) -> None:
+        self._event = Event()
+        self.set, self.clear, self.is_set = self._event.set, self._event.clear, self._event.is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        point("call wait", sys._getframe(1))
+        happened = self._event.wait(timeout)
+        point("return wait", sys._getframe(1))
+        return happened
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """Ctrl-C while it waits goes through the loop and leaves its tasks where they are."""
+
+    def _run_once(self) -> None:
+        point("iteration")
+        super()._run_once()  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def resuming(method: Callable[..., Any]) -> Callable[..., Any]:
+        def resumed(*arguments: Any, **named: Any) -> Any:
+            if Planter.current is not None:
+                Planter.current.resume()
+            return method(*arguments, **named)
+
+        return resumed
+
+    locks = SimpleNamespace(**vars(threading) | {"Lock": Lock, "RLock": RLock})
+    for module in (_permits, _remember, _workers):
+        monkeypatch.setattr(module, "threading", locks)
+    for module in (_permits, _progress, _remember, _thread_runner, _threads, _workers):
+        monkeypatch.setattr(module, "Event", WatchedEvent)
+    for kind, name in ((_map.Results, "_stop"), (_map.Results, "__del__"), (_map.LoopRunner, "close")):
+        monkeypatch.setattr(kind, name, resuming(getattr(kind, name)))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # an interrupted finalizer
+    gc.collect()
+    gc.freeze()  # a collection after each run is quick
+    yield
+    gc.unfreeze()
+
+
+# ------------------------------------------------------------------------------------------------ one run
+class Large:
+    """A result whose life can be watched."""
+
+    def __init__(self, item: int) -> None:
+        self.item = item
+
+
+class LargeCodec:
+    def encode(self, result: Large) -> bytes:
+        return str(result.item).encode()
+
+    def decode(self, data: bytes) -> Large:
+        return Large(int(data))
+
+
+class Failed(Exception):
+    pass
+
+
+ENDS = ("exhausted", "closed", "failing call", "failing input", "failing teardown")
+OPTIONS = {"plain": "", "timed": "timeout progress setup", "remembered": "timeout progress setup remember"}
+first_items = itertools.count(0, 100)
+
+
+def threads_of_maps() -> list[str]:
+    """Those that run. CPython lists for ever a thread whose start was interrupted."""
+    ours = [one for one in threading.enumerate() if isinstance(one, _threads.Thread)]
+    return [one.name for one in ours if one.ident is not None or one._is_started]
+
+
+class World:
+    """A map whose functions note what happens, and what must be true when it has ended."""
+
+    def __init__(self, kind: str, options: str, end: str, shared: Shared) -> None:
+        self.end = end
+        self.counts: Counter[str] = Counter()
+        self.lock = threading.Lock()
+        self.made: list[weakref.ref[Large]] = []
+        self.options: dict[str, Any] = {"workers": 2}
+        if "timeout" in options:
+            self.options["timeout"] = 600
+        if "progress" in options:
+            self.options["progress"] = lambda seen: self.note("reports")
+        if "setup" in options:
+            self.options["setup"] = self.setup
+        self.shared = shared if "remember" in options else None
+        if self.shared is not None:
+            self.options |= {"shared": shared, "remember": True, "codec": LargeCodec()}
+            self.recorded_before = self.shared.remembered()
+        self.function = self.call_async if kind in ("async", "loop") else self.call
+        self.first = next(first_items)
+        self.items: Any = [*range(self.first, self.first + 5)] if kind == "list" else self.read()
+        self.reports: int | None = None
+
+    def read(self) -> Iterator[int]:
+        yield from range(self.first, self.first + 4)
+        if self.end == "failing input":
+            raise Failed
+        yield self.first + 4
+
+    def note(self, what: str, number: int = 1) -> None:
+        with self.lock:
+            self.counts[what] += number
+
+    def setup(self) -> "World":
+        self.note("set up")
+        return self
+
+    def close(self) -> None:
+        self.note("torn down")
+        if self.end == "failing teardown":
+            raise Failed
+
+    def call(self, item: int, resource: Any = None) -> Large:
+        self.note("running")
+        try:
+            time.sleep(0.0005)  # a call takes a while
+            if self.end == "failing call" and item == self.first + 3:
+                raise Failed
+            result = Large(item)
+            self.made.append(weakref.ref(result))
+            return result
+        finally:
+            self.note("running", -1)
+
+    async def call_async(self, item: int, resource: Any = None) -> Large:
+        return self.call(item)
+
+    def unrecorded(self) -> int:
+        return 0 if self.shared is None else self.recorded_before + len(self.made) - self.shared.remembered()
+
+    def check_closed(self) -> None:
+        """close() has returned: no call runs, and all that is promised has happened."""
+        assert self.counts["running"] == 0
+        assert self.counts["set up"] == self.counts["torn down"]
+        assert self.unrecorded() == 0
+        self.reports = self.counts["reports"]
+
+    def check(self, lost: int = 0) -> None:
+        """lost: results at most that an interrupted worker did not come to record."""
+        wait_until(lambda: not threads_of_maps() or (gc.collect() and False), "threads of maps that have ended")
+        assert self.counts["torn down"] <= self.counts["set up"]
+        assert self.reports in (None, self.counts["reports"])
+        wait_until(lambda: self.unrecorded() <= lost, "results of calls that outlived the map")
+        gc.collect()
+        assert not [one for one in self.made if one() is not None]
+
+
+def run_in_threads(world: World, *chosen: int) -> Planter:
+    def consume(results: Any) -> None:
+        if world.end in ("closed", "dropped"):
+            next(results)
+        else:
+            with suppress(Failed):
+                for _ in results:
+                    pass
+
+    def consumer() -> Planter:
+        results = concurrent_map(world.function, world.items, **world.options)
+        runner: Any = results._runner
+        locks.extend(one._lock for one in (runner, runner.workers, runner.memory) if hasattr(one, "_lock"))
+        planter = Planter(chosen)
+        try:
+            with suppress(KeyboardInterrupt):
+                consume(results)
+            if world.end == "dropped":
+                planter.resume()
+                del results, runner
+                return planter
+            while True:
+                planter.resume()
+                with suppress(KeyboardInterrupt):
+                    results.close()
+                    break
+        finally:
+            planter.stop()
+        results.close()
+        world.check_closed()
+        return planter
+
+    locks: list[Any] = []
+    with Threads() as threads:
+        planter: Planter = threads.start(consumer).result()
+    world.check()
+    for one in locks:
+        assert one.acquire(False)
+        one.release()
+    return planter
+
+
+def run_in_loop(world: World, cancels: bool, *chosen: int) -> Planter:
+    async def consume() -> None:
+        results = aconcurrent_map(world.function, world.items, **world.options)
+        try:
+            with suppress(Failed):
+                if world.end == "closed":
+                    await anext(results)
+                else:
+                    async for _ in results:
+                        pass
+        finally:
+            await results.aclose()
+
+    async def main() -> None:
+        if not cancels:
+            await consume()
+            return
+        planter = Planter(chosen, asyncio.current_task())
+        planters.append(planter)
+        try:
+            await consume()
+        finally:
+            planter.stop()
+            world.check_closed()
+            assert asyncio.all_tasks() == {planter.task}
+            assert all(timer.cancelled() for timer in asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
+            planter.task = None
+
+    def consumer() -> None:
+        if not cancels:
+            planters.append(Planter(chosen))
+        try:
+            with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=WatchedLoop) as loop:
+                loop.get_loop().set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
+                with suppress(KeyboardInterrupt, asyncio.CancelledError):
+                    loop.run(main())
+                planters[0].resume()  # for the end of the loop, which cancels all tasks
+            cut.clear()
+        except RuntimeError as error:  # of asyncio: Ctrl-C just after main() stopped the loop, which it then does again
+            if "stopped before Future completed" not in str(error):
+                raise
+        finally:
+            planters[0].stop()
+
+    planters: list[Planter] = []
+    cut = [True]  # the loop was closed before its tasks had ended
+    with Threads() as threads:
+        threads.start(consumer).result()
+    if len(planters[0].planted) < 2 and not cut:
+        assert world.counts["set up"] == world.counts["torn down"]
+    world.check(lost=0 if cancels else len(planters[0].planted))
+    return planters[0]
+
+
+# ------------------------------------------------------------------------------------------------ all points
+def plant(run: Callable[..., Planter], floor: int) -> None:
+    """Plant one interruption at each point, and a second one after it: at each further point in a long run, else at
+    some. floor: a run has no fewer points."""
+    points = len(run().points)
+    singles = [run(first) for first in range(points)]
+    pairs = [(first, second) for first, one in enumerate(singles) for second in range(first + 1, len(one.points))]
+    chosen = pairs if LONG else random.Random(points).sample(pairs, min(len(pairs), part(12)))
+    planted = [one.planted for one in (*singles, *(run(*each) for each in chosen))]
+    once, twice = (sum(len(each) >= times for each in planted) for times in (1, 2))
+    print(f"{points} points: {once} runs interrupted, {twice} of them twice")
+    assert min(points, once) >= floor
+    assert twice or not pairs
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+    made = Shared(tmp_path / "shared.db", "ends")
+    made.remembered()
+    before = files()
+    yield made
+    assert files() == before
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("end", [*ENDS, "dropped"])
+@pytest.mark.parametrize("kind", ["list", "iterator", "async"])
+def test_interrupted_anywhere_in_threads(
+    kind: str, end: str, options: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_runner, "threading", _workers.threading)
+    floor = 6 if end == "dropped" else 12
+    plant(lambda *chosen: run_in_threads(World(kind, options, end, shared), *chosen), floor)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # of a loop that a second Ctrl-C has closed
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "Ctrl-C"])
+def test_interrupted_anywhere_in_the_callers_loop(cancels: bool, end: str, options: str, shared: Shared) -> None:
+    plant(lambda *chosen: run_in_loop(World("loop", options, end, shared), cancels, *chosen), floor=4)
