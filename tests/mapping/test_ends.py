@@ -231,7 +231,7 @@ def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None)
 
     results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)
     workers: Any = results._runner.workers
-    lock, workers._lists = workers._lists, Lock()
+    lock, workers._lock = workers._lock, Lock()
     failing = without_memory(lock.acquire, iter(range(3)))
     assert list(results) == list(range(10))
 

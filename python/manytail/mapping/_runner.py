@@ -190,6 +190,7 @@ class Runner:
 
         A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
         """
+        here = get_ident()
         for _ in iter(self._try_lock, False) if self._events or self._failure else ():
             try:
                 self._holder = here

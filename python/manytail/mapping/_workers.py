@@ -140,12 +140,11 @@ class ThreadWorkers:
         if worker is None or not worker.give_up(item):
             return False
         del self._at_work[item]
-        with self._lock:
-            self._counting.remove(worker)
+        with self._lock:  # in one step: `join` waits for nobody who is in neither list
+            self._leave(worker)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
             self._abandoned.append(worker)
-        self._left.set()
         scheduler = self._runner.scheduler
         if scheduler.expired:
             return True  # no call starts: no thread is replaced, and the limit on abandoned calls does not apply
@@ -169,14 +168,12 @@ class ThreadWorkers:
         worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
         with self._lock:
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
-            self._none_counts.clear()
         self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads to give
             self._threads.remove(worker.thread)
-            with self._lock:
-                self._counting.remove(worker)
+            self._leave(worker)
             error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
             self._runner.scheduler.fail(error)
             return False
@@ -189,11 +186,10 @@ class ThreadWorkers:
         """Whether it was the last one. `join` waits for this, so it must not fail for want of memory."""
         while True:
             try:
-                with self._lists:
+                with self._lock:
                     if worker in self._counting:
                         self._counting.remove(worker)
-                    if not self._counting:
-                        self._none_counts.set()
+                    self._left.set()
                     return not self._counting
             except MemoryError:
                 continue
@@ -258,12 +254,7 @@ class ThreadWorkers:
             else:
                 runner.fail(error)
         finally:
-            with self._lock:
-                if worker in self._counting:
-                    self._counting.remove(worker)
-                last = not self._counting
-            self._left.set()
-            if last and runner.stopping:
+            if self._leave(worker) and runner.stopping:
                 runner.calls_ended()
 
     def _serve(self, call: Callable[[Item], Any]) -> None:
