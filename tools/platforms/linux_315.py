@@ -46,7 +46,7 @@ def inside(folder: Path) -> list[str]:
 
 def linux_315() -> None:
     name, python = "linux_315", [*inside(system()), "/opt/tests/bin/python"]
-    site = common.unpacked(common.wheel(name, "linux_x86_64", "", "", python=python))
+    site = common.unpacked(common.wheel(name, "manylinux_2_28_x86_64", "", "", python=python))
     common.imports(name, python, PYTHONPATH=site)
     common.doctor(name, python, PYTHONPATH=site)
     parts = common.folders(["core", "mapping"] if common.CHEAP else common.WITHOUT_SPARK)
