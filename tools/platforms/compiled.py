@@ -23,7 +23,7 @@ def import_library() -> Path:
 
 
 def zig(name: str, target: str, tag: str, suffix: str, headers: Path, link: str = "", options: tuple = ()) -> None:
-    compiler = f"{common.host()} -m ziglang cc -target {target}"
+    compiler = f"{common.host()} -m ziglang cc -fno-sanitize=undefined -target {target}"  # which -O0 would switch on
     common.wheel(name, tag, suffix, compiler, link, ["--include-dirs", headers, *options])
 
 
