@@ -94,8 +94,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run tests in which allocations fail in a forked child, which has no other threads. Otherwise the thread of
-    pytest-xdist that reads what the worker is to do may find no memory, and the worker ends with its work undone."""
-    if pyfuncitem.get_closest_marker("out_of_memory") is None:
+    pytest-xdist that reads what the worker is to do may find no memory, and the worker ends with its work undone.
+    Where there is no fork, they run here, which one process without workers allows."""
+    if pyfuncitem.get_closest_marker("out_of_memory") is None or not hasattr(os, "fork"):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
     with warnings.catch_warnings():

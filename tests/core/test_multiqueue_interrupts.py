@@ -4,8 +4,8 @@ Signals go to the main thread, so these tests run in it and not in parallel with
 """
 import gc
 import itertools
-import os
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -13,7 +13,7 @@ from queue import Empty
 
 import pytest
 from support.counts import count
-from support.process import run_script
+from support.process import INTERRUPTED_BY_A_LINE, environment, run_script
 from support.queues import drain, with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters, wait_putters
 
@@ -409,20 +409,13 @@ def test_a_finalizer_of_the_queues_own_cycle_may_use_it():
     assert log == [2]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL-free way to end a process by Ctrl-C there")
 def test_a_process_that_waits_dies_of_ctrl_c():
     """A script that blocks in get ends with KeyboardInterrupt."""
-    import subprocess
-
-    from support.process import environment
-
-    script = "from manytail import MultiQueue; q = MultiQueue(); print('waiting', flush=True); q.get()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    script = INTERRUPTED_BY_A_LINE + "from manytail import MultiQueue; print('waiting', flush=True); MultiQueue().get()"
+    piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", script], env=environment(), **piped, text=True) as child:
         assert child.stdout.readline() == "waiting\n"
-        os.kill(child.pid, signal.SIGINT)
-        _, err = child.communicate(timeout=DEADLINE)
+        _, err = child.communicate("\n", timeout=DEADLINE)
     assert "KeyboardInterrupt" in err
     assert child.returncode != 0
 

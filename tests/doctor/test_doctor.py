@@ -1,15 +1,16 @@
 """`python -m manytail doctor`: its findings, its output, and that its self-check notices broken promises."""
 
-import signal
 import subprocess
 import sys
 import threading
 from collections import deque
 from concurrent.futures import Future
+from pathlib import Path
 from queue import Empty
 from types import SimpleNamespace
 
 import pytest
+from support.process import INTERRUPTED_BY_A_LINE, environment
 from support.threads import DEADLINE
 
 from manytail import EntryQueue, MultiQueue, PubSubQueue, _selfcheck, doctor
@@ -54,7 +55,7 @@ def test_a_database_that_answers(tmp_path):
     assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == (
         "database",
         "ok",
-        f"{tmp_path}/shared.db answers",
+        f"{tmp_path / 'shared.db'} answers",
     )
 
 
@@ -68,7 +69,7 @@ def test_a_url_may_be_in_an_environment_variable(monkeypatch, tmp_path):
 def test_a_database_that_does_not_answer_is_wrong(tmp_path):
     status, said, _ = run_doctor("--seconds", "0", "--url", f"sqlite:///{tmp_path}/no/such/folder/shared.db")
     assert status == 1
-    assert "no/such/folder/shared.db does not answer: where: no directory" in said
+    assert f"{Path('no/such/folder/shared.db')} does not answer: where: no directory" in said
     assert said.splitlines()[-1] == "WRONG: database"
 
 
@@ -151,11 +152,11 @@ def test_wrong_options_are_refused(arguments, capsys):
 
 
 def test_ctrl_c_ends_the_self_check():
-    command = [sys.executable, "-u", "-m", "manytail", "doctor", "--seconds", "3000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    script = INTERRUPTED_BY_A_LINE + "from manytail.doctor import main; sys.exit(main(['--seconds', '3000']))"
+    piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-u", "-c", script], env=environment(), **piped, text=True) as process:
         assert any(line.startswith("Self-check") for line in process.stdout)
-        process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=300)
+        _, complaints = process.communicate("\n", timeout=300)
     assert (process.returncode, complaints) == (130, "")
 
 

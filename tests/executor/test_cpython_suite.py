@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.process import environment
+from support.process import environment, skipped_tests
 from support.threads import DEADLINE
 
 from .cpython_suite import LEFT_OUT, NO_TESTS
@@ -37,6 +37,6 @@ def test_cpythons_own_tests_pass(name):
     if ran.returncode == NO_TESTS:
         pytest.skip(f"{ran.stdout.strip()}; `make test-freethreaded` runs them on one that has")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    skipped = [line for line in ran.stderr.splitlines() if "... skipped" in line]
+    skipped = skipped_tests(ran.stderr)
     # CPython skips test_idle_thread_reuse without the GIL.
     assert all(line.split()[0] in {*LEFT_OUT, "test_idle_thread_reuse"} for line in skipped), skipped

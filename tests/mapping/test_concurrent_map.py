@@ -824,6 +824,19 @@ def test_progress_is_told_at_the_end() -> None:
     assert (seen[-1].done, seen[-1].failed, seen[-1].in_flight) == (10, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("platform", "term", "drawn"),
+    [("linux", "xterm", True), ("linux", "dumb", False), ("linux", None, False), ("win32", None, True)],
+)
+def test_a_terminal_gets_a_line(platform: str, term: str | None, drawn: bool, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.delenv("TERM", raising=False) if term is None else monkeypatch.setenv("TERM", term)
+    assert mapped(lambda item: item, range(3), progress=True) == [0, 1, 2]
+    assert capsys.readouterr().err.startswith("\r3 done, 0 failed, 0 in flight, ") == drawn
+
+
 def test_what_progress_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def show(seen: Any) -> None:
         raise ValueError("no screen")

@@ -139,4 +139,4 @@ def test_a_module_is_looked_into(changed, module_name, tmp_path, flags, complain
 
 
 def test_no_wheel_at_all_is_wrong_use():
-    assert check() == (2, "usage: check_wheel.py WHEEL...\n")
+    assert check() == (2, "usage: check_wheel.py [--any-size] WHEEL...\n")

@@ -5,7 +5,7 @@
 
 Nothing is copied: a CPython without its `test` package has none (exit status 77).
 """
-import importlib
+import importlib.util
 import sys
 import unittest
 
@@ -28,6 +28,9 @@ def queue_cases(names: list[str]) -> list[type[unittest.TestCase]]:
 
     support = module("test.support")
     support.set_memlimit("6g")  # otherwise some versions silently skip the tests with many threads
+    if importlib.util.find_spec("test.support.isolation"):
+        # Otherwise CPython 3.15 runs those tests in another process, which has no class of ours.
+        module("test.support.isolation").runningInSubprocess = True
     tests = module("test.test_queue")
     cases = []
     for name in names:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.process import environment
+from support.process import environment, skipped_tests
 from support.threads import DEADLINE
 
 from .cpython_suite import NO_TESTS
@@ -21,7 +21,7 @@ def run(*arguments):
     if ran.returncode == NO_TESTS:
         pytest.skip(ran.stdout.strip())
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    skipped = {line.split()[0] for line in ran.stderr.splitlines() if "... skipped" in line}
+    skipped = {line.split()[0] for line in skipped_tests(ran.stderr)}
     assert skipped <= {"test_idle_thread_reuse"}, ran.stderr  # CPython skips that without the GIL
     return int(re.search(r"^Ran (\d+) test", ran.stderr, re.MULTILINE)[1])
 

@@ -27,3 +27,18 @@ def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeou
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
+
+
+# The beginning of a script: a line on its standard input acts as Ctrl-C. Windows has no SIGINT from process to process.
+INTERRUPTED_BY_A_LINE = """
+import sys, threading
+from support.threads import ctrl_c
+threading.Thread(target=lambda: sys.stdin.readline() and ctrl_c(), daemon=True).start()
+"""
+
+
+def skipped_tests(said: str) -> list[str]:
+    """The lines of unittest about tests that it skipped, without those for which Windows lacks fork or SIGALRM."""
+    lacks = ("requires working os.fork()", "does not support the alarm signal") if sys.platform == "win32" else ()
+    lines = [line for line in said.splitlines() if "... skipped" in line]
+    return [line for line in lines if not any(reason in line for reason in lacks)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import common
 
 LIBRARIES = "zlib1g libsqlite3-0 libbz2-1.0 liblzma5 libffi8 libssl3 libuuid1"
-LIBRARIES += " libncursesw6 libtinfo6 libreadline8 libexpat1"
+LIBRARIES += " libncursesw6 libtinfo6 libreadline8 libexpat1 libstdc++6 libgcc-s1"
 ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
 ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
 
@@ -25,7 +25,7 @@ def libraries() -> Path:
         for package in folder.glob("*.deb"):
             common.run("dpkg", "-x", package, folder)
 
-    return common.once("arm64-libraries", make)
+    return common.once(f"arm64-libraries-{common.tag_of(LIBRARIES.split())}", make)
 
 
 def arm64() -> None:
@@ -37,7 +37,8 @@ def arm64() -> None:
     made = common.wheel(name, "manylinux_2_28_aarch64", ".cpython-314-aarch64-linux-gnu.so", "aarch64-linux-gnu-gcc",
                         options=options)  # fmt: skip
     site = common.unpacked(made)
-    path = [site, common.packages("arm64", ["manylinux2014_aarch64", "manylinux_2_28_aarch64"])]
+    systems = ["manylinux2014_aarch64", "manylinux_2_28_aarch64"]
+    path = [site, common.packages("arm64", systems, *common.requirements("numpy"))]
     folders = [base, gnu / "lib", root / "lib/aarch64-linux-gnu", root / "usr/lib/aarch64-linux-gnu"]
     starter = common.BUILD / "arm64-python"  # sys.executable, for the processes that tests start
     starter.write_text(

@@ -23,7 +23,7 @@ def import_library() -> Path:
 
 
 def zig(name: str, target: str, tag: str, suffix: str, headers: Path, link: str = "", options: tuple = ()) -> None:
-    compiler = f"{common.host()} -m ziglang cc -target {target}"
+    compiler = f"{common.host()} -m ziglang cc -fno-sanitize=undefined -target {target}"  # which -O0 would switch on
     common.wheel(name, tag, suffix, compiler, link, ["--include-dirs", headers, *options])
 
 
@@ -34,8 +34,13 @@ def visual_studio() -> None:
     sources = sorted((common.ROOT / "build/cython").rglob("*.c"))
     clang = ("clang", "--target=x86_64-w64-mingw32", "-std=c11", "-fsyntax-only", "-fms-extensions", "-D_MSC_VER=1940")
     strict = ("-Wpedantic", "-Wgnu", "-Werror=gnu")
+    mixed = ("-D_PID_T_", "-D__INTRIN_H")  # mingw's headers have what pyconfig.h and clang's own headers add to them
     for source in sources:
-        common.run(*clang, *strict, "-I", "include", "-isystem", base / "include", source)
+        common.run(*clang, *strict, *mixed, "-I", "include", "-isystem", base / "include", source)
+    old = ("clang", "-E", "-U__clang__", "-D_MSC_VER=1934", "include/manytail/atomics.h")
+    sentence = "manytail needs Visual Studio 2022 17.5 or newer, for C11 atomics"
+    if sentence not in common.run(*old, check=False):
+        raise common.FailedError(f"Visual Studio 17.4 is not refused with {sentence!r}")
     common.say(f"visual_studio: {len(sources)} modules have no GNU construct in the branches of _MSC_VER")
 
 

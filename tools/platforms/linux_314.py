@@ -5,7 +5,7 @@ import common
 
 def linux_314() -> None:
     name, python = "linux_314", [common.host()]
-    site = common.unpacked(common.wheel(name, "linux_x86_64", "", ""))
+    site = common.unpacked(common.wheel(name, "manylinux_2_28_x86_64", "", ""))
     common.imports(name, python, PYTHONPATH=site)
     common.doctor(name, python, PYTHONPATH=site)
     parts = common.folders(["core", "mapping"] if common.CHEAP else common.WITHOUT_SPARK)

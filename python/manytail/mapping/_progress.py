@@ -120,7 +120,8 @@ def display_of(progress: Any, items: Any) -> Callable[[Progress], None] | None:
     try:
         tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
-        return _draw if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" else None
+        known = "console" if sys.platform == "win32" else "dumb"  # Windows sets no TERM
+        return draw if sys.stderr.isatty() and os.environ.get("TERM", known) != "dumb" else None
     bar = tqdm(total=_length(items), unit="item")
 
     def show(seen: Progress) -> None:
@@ -139,10 +140,7 @@ def _length(items: Any) -> int | None:
         return None
 
 
-def _draw(seen: Progress) -> None:
-    print(
-        f"\r{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s \x1b[K",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
+def draw(seen: Progress) -> None:
+    """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences."""
+    line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
+    print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)

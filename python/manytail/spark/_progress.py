@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException
 
 from manytail.mapping import Progress
 from manytail.mapping import _options as options
-from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, display_of
+from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, display_of, draw
 from manytail.mapping._scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -294,9 +294,4 @@ def _host(spark: Any) -> tuple[str | None, str]:
 
 def _notebook_line() -> Callable[[Progress], None] | None:
     """A line in the output of a cell, where tqdm is not installed."""
-    return _draw if "ipykernel" in sys.modules else None
-
-
-def _draw(seen: Progress) -> None:
-    line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
-    print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
+    return draw if "ipykernel" in sys.modules else None

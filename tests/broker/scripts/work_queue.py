@@ -27,7 +27,7 @@ def callback(ch, method, properties, body):
     )
     ch.basic_ack(delivery_tag=method.delivery_tag)
     if body.count(b".") == 4:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
 
 connection = pika.BlockingConnection(parameters)
