@@ -359,6 +359,8 @@ class MultiQueues(Face):
         selection = random.choice(["round_robin", "weighted", "oldest", choose if case.hostile else "oldest"])
         self.queue: Any = MultiQueue(selection=selection)
         self.subs = [self.queue.add(key, priority=random.randrange(2), maxsize=case.bound) for key in range(self.keys)]
+        if selection is choose:  # others wait for the one that runs, so a handler in it must not wait for them
+            self.actions = ("return", "raise")
         self.fronts = random.random() < 0.3
         self.many = random.random() < 0.5
         self.ordered = self.ordered and not self.fronts and not self.many
