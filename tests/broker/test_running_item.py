@@ -75,7 +75,7 @@ def test_an_addressee_is_asked_before_the_item_begins_and_its_buffer_runs_no_cod
 def test_what_is_read_and_set_under_the_lock_runs_no_code(kind: type) -> None:
     found = [inspect.getattr_static(kind, name) for name in ("gone", "seen")]
     assert all(isinstance(it, MemberDescriptorType | int) for it in found)
-    assert (kind.__getattribute__, kind.__setattr__) == (object.__getattribute__, object.__setattr__)
+    assert all(getattr(kind, name) is getattr(object, name) for name in ("__getattribute__", "__setattr__"))
     assert not hasattr(kind, "__getattr__")
 
 

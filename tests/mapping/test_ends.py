@@ -15,7 +15,7 @@ from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import RetryLater, aconcurrent_map, concurrent_map
-from manytail.mapping import _runner
+from manytail.mapping import _runner, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -195,6 +195,45 @@ def test_what_the_reader_dies_of_is_raised_even_without_memory(monkeypatch: pyte
         next(results)
     monkeypatch.undo()
     results.close()
+
+
+def without_memory(call: Callable[..., Any], failures: Iterator[Any]) -> Callable[..., Any]:
+    """The call. In a worker thread, or to start one, it raises MemoryError while there are `failures`."""
+
+    def failing(*arguments: Any) -> Any:
+        thread = next((it for it in arguments if isinstance(it, threading.Thread)), threading.current_thread())
+        if thread.name.startswith("manytail-worker") and next(failures, None) is not None:
+            raise MemoryError
+        return call(*arguments)
+
+    return failing
+
+
+@pytest.mark.parametrize("timeout", [None, 60], ids=["untimed", "timed"])
+@pytest.mark.parametrize("where", [(threading.Thread, "start"), (_workers, "ExitStack")], ids=["start", "setup"])
+def test_a_worker_that_cannot_begin_without_memory_ends_the_map(
+    monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], timeout: float | None
+) -> None:
+    results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)
+    monkeypatch.setattr(*where, without_memory(getattr(*where), iter(range(3))))
+    with pytest.raises(MemoryError):
+        list(results)
+
+
+@pytest.mark.parametrize("timeout", [None, 60], ids=["untimed", "timed"])
+def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None) -> None:
+    class Lock:
+        def __enter__(self) -> None:
+            failing()
+
+        def __exit__(self, *raised: object) -> None:
+            lock.release()
+
+    results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)
+    workers: Any = results._runner.workers
+    lock, workers._lists = workers._lists, Lock()
+    failing = without_memory(lock.acquire, iter(range(3)))
+    assert list(results) == list(range(10))
 
 
 # ---------------------------------------------------------------------------------------------------- contexts, inputs

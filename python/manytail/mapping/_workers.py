@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from types import CoroutineType
 from typing import Any
 
+from manytail._queue import Event
 from manytail.errors import ShutDown
 
 from ._item import Item
@@ -120,7 +121,9 @@ class ThreadWorkers:
         self._items = 0  # that came, until all threads are started
         self._made = 0  # threads, for their names
         self._over = False  # the map has ended: an abandoned thread does not close its resource
-        self._left = threading.Condition()  # a worker has left `_counting`; guards the two lists of workers
+        self._lists = threading.RLock()  # guards the two lists of workers, and:
+        self._none_counts = Event()  # `_counting` is empty
+        self._none_counts.set()
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
@@ -136,12 +139,11 @@ class ThreadWorkers:
         if worker is None or not worker.give_up(item):
             return False
         del self._at_work[item]
-        with self._left:
-            self._counting.remove(worker)
+        with self._lists:  # in one step: `join` waits for nobody who is in neither list
+            self._leave(worker)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
             self._abandoned.append(worker)
-            self._left.notify_all()
         scheduler = self._runner.scheduler
         if scheduler.expired:
             return True  # no call starts: no thread is replaced, and the limit on abandoned calls does not apply
@@ -163,25 +165,41 @@ class ThreadWorkers:
         worker = _Worker(overdue)
         self._made += 1
         worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
-        with self._left:
+        with self._lists:
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
+            self._none_counts.clear()
         self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads to give
             self._threads.remove(worker.thread)
-            with self._left:
-                self._counting.remove(worker)
+            self._leave(worker)
             error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self._limit})")
             self._runner.scheduler.fail(error)
             return False
+        except MemoryError:
+            self._leave(worker)  # its thread may run all the same: then `join` waits for that
+            raise
         return True
+
+    def _leave(self, worker: _Worker) -> bool:
+        """Whether it was the last one. `join` waits for this, so it must not fail for want of memory."""
+        while True:
+            try:
+                with self._lists:
+                    if worker in self._counting:
+                        self._counting.remove(worker)
+                    if not self._counting:
+                        self._none_counts.set()
+                    return not self._counting
+            except MemoryError:
+                continue
 
     def stop(self, cancel: bool) -> None:
         """The queue has been shut down: threads end after the call that they run."""
 
     def busy(self) -> bool:
-        with self._left:
+        with self._lists:
             return bool(self._counting)
 
     def threads(self) -> list[threading.Thread]:
@@ -190,8 +208,8 @@ class ThreadWorkers:
     # ---------------------------------------------------------------------- the end, in the consumer's thread
     def join(self) -> None:
         """Wait until all threads have ended. Abandoned ones get JOIN_TIMEOUT, and are logged if they stay."""
-        with self._left:
-            self._left.wait_for(lambda: not self._counting)
+        self._none_counts.wait()
+        with self._lists:
             abandoned = {worker.thread for worker in self._abandoned}
         for thread in self._threads:
             if thread not in abandoned and thread.ident is not None:  # it was started
@@ -206,8 +224,8 @@ class ThreadWorkers:
     # ------------------------------------------------------------------------------------------------ a worker thread
     def _work(self, worker: _Worker) -> None:
         runner = self._runner
-        stack = ExitStack()
         try:
+            stack = ExitStack()
             if worker.overdue is not None:
                 runner.timed_out(*worker.overdue)
                 worker.overdue = None  # an idle worker keeps no item alive
@@ -226,12 +244,7 @@ class ThreadWorkers:
             else:
                 runner.fail(error)
         finally:
-            with self._left:
-                if worker in self._counting:
-                    self._counting.remove(worker)
-                last = not self._counting
-                self._left.notify_all()
-            if last and runner.stopping:
+            if self._leave(worker) and runner.stopping:
                 runner.calls_ended()
 
     def _serve(self, call: Callable[[Item], Any]) -> None:
