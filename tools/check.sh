@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All checks: `make check`, which is what CI runs on a clean clone. Each step is a make target that works alone too. What a machine cannot have (an
-# interpreter without the GIL, a RabbitMQ server, the model checker, another platform) is skipped, with a line that says SKIPPED.
+# interpreter without the GIL, a RabbitMQ server, the model checker) is skipped, with a line that says SKIPPED.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,9 +9,8 @@ run() {
     time "${MAKE:-make}" --no-print-directory "$@"
 }
 
-# begin NAME TARGET...: the model checker, and the compilers for other platforms, compute for minutes and wait for
-# nothing. At the lowest priority they have the time in which pip and the tests wait. Each is a process group of its own,
-# so that it ends with this script.
+# begin NAME TARGET...: the model checker computes for minutes and waits for nothing. At the lowest priority it has the
+# time in which pip and the tests wait. It is a process group of its own, so that it ends with this script.
 declare -A beside=()
 end_all() { for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done; }
 trap end_all EXIT
@@ -40,11 +39,9 @@ fi
 run .venv/made/venv
 begin model model
 run .venv/made/dev
-begin platforms test-platforms ARGS=--cheap # it translates into the same C files as the target before
 run test
 run -j2 --output-sync=target lint typecheck docs
 run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress tsan test-rabbitmq
 end model
-end platforms

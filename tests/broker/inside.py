@@ -2,6 +2,7 @@
 they raise. So a broker's own code is compiled. What is interpreted is listed here, with the reason why it does no harm.
 """
 
+import inspect
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ HARMLESS = {
 def _is_harmless(frame: FrameType) -> bool:
     """Python only reports what a finalizer, or a callback of the garbage collector, raises."""
     code = frame.f_code
-    return code.co_filename.rpartition("/")[2] in HARMLESS or code.co_name in ("__del__", "gc_callback")
+    freed = code.co_name in ("__del__", "gc_callback") or code.co_flags & inspect.CO_GENERATOR
+    return bool(freed) or code.co_filename.rpartition("/")[2] in HARMLESS
 
 
 @contextmanager

@@ -75,7 +75,8 @@ def test_an_addressee_is_asked_before_the_item_begins_and_its_buffer_runs_no_cod
 def test_what_is_read_and_set_under_the_lock_runs_no_code(kind: type) -> None:
     found = [inspect.getattr_static(kind, name) for name in ("gone", "seen")]
     assert all(isinstance(it, MemberDescriptorType | int) for it in found)
-    overridden = [name for name in ("__getattribute__", "__setattr__") if getattr(kind, name) is not getattr(object, name)]
+    accesses = ("__getattribute__", "__setattr__")
+    overridden = [name for name in accesses if getattr(kind, name) is not getattr(object, name)]
     assert not overridden
     assert not hasattr(kind, "__getattr__")
 

@@ -168,7 +168,6 @@ class ThreadWorkers:
         worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
         with self._lock:
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
-            self._none_counts.clear()
         self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
         try:
             worker.thread.start()
