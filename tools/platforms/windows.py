@@ -10,7 +10,7 @@ import common
 
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
-USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups", "shared"]
+USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups"]
 
 
 def environment() -> dict[str, str]:
