@@ -162,6 +162,9 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.freeze()  # a collection after each run is quick
     yield
     gc.unfreeze()
+    limbo: dict[threading.Thread, threading.Thread] = vars(threading)["_limbo"]
+    for thread in [one for one in limbo if isinstance(one, _threads.Thread)]:
+        del limbo[thread]  # its start was interrupted: it is listed for ever, and other tests look at the list
 
 
 # ------------------------------------------------------------------------------------------------ one run

@@ -33,7 +33,11 @@ class Thread(threading.Thread):
         self._over = Event()
 
     def start(self) -> None:
-        super().start()
+        try:
+            super().start()
+        except BaseException:
+            self.never_runs()  # decides it, and then `threading`, which lists the thread for ever, keeps nothing alive
+            raise
         self._is_started = True
 
     def run(self) -> None:
