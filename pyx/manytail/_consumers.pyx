@@ -10,8 +10,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport (
-    MT_EMPTY, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_point,
-    mt_store_relaxed_i64, mt_xchg_acq_rel_u32,
+    MT_EMPTY, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_point,
+    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_xchg_acq_rel_u32,
 )
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
@@ -230,7 +230,7 @@ cdef class Consumer:
     cdef Credit credit
     cdef int64_t priority
     cdef int64_t turn
-    cdef bint closed_
+    cdef mt_atomic_u32 closed_      # is_open()
     cdef bint started
     cdef object listener
     cdef object __weakref__
@@ -252,7 +252,7 @@ cdef class Consumer:
         mt_store_relaxed_i64(&self.credit.p.limit, limit)       # relaxed because: it has no subscription yet
 
     def __del__(self):
-        if self.started and not self.closed_:
+        if self.started and self.is_open():
             queues = len(self.credit.subscriptions())
             self.close()
             unclosed(f"unclosed Consumer of {queues} queues: it releases the entries that it holds")
@@ -264,10 +264,14 @@ cdef class Consumer:
 
     def __repr__(self):
         queues = len(self.credit.subscriptions())
-        return f"<Consumer of {queues} queues, {self.unacked} unacked{', closed' if self.closed_ else ''}>"
+        return f"<Consumer of {queues} queues, {self.unacked} unacked{'' if self.is_open() else ', closed'}>"
+
+    cdef bint is_open(self) noexcept:
+        # relaxed because: it is set once; subscribe() and close() each look at it on the other side of the credit's lock
+        return mt_load_relaxed_u32(&self.closed_) == 0
 
     cdef int check_open(self) except -1:
-        if self.closed_:
+        if not self.is_open():
             raise ClosedError("the consumer is closed")
         return 0
 
@@ -305,7 +309,7 @@ cdef class Consumer:
         found = self.credit.subscriptions()
         while not self.credit.replace(found, found + (it,)):
             found = self.credit.subscriptions()
-        if self.closed_:
+        if not self.is_open():
             it.close()
             self.check_open()
         # A change of the credit between open_subscription() and replace() did not come to its queue.
@@ -402,7 +406,7 @@ cdef class Consumer:
     def close(self):
         """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
         for a running call of listen(), except from inside it. Idempotent."""
-        self.closed_ = True
+        mt_store_relaxed_u32(&self.closed_, 1)      # relaxed because: see is_open()
         if self.listener is not None:
             self.listener.stop()
         cdef tuple found = self.credit.subscriptions()
