@@ -267,7 +267,7 @@ cdef class Consumer:
         return f"<Consumer of {queues} queues, {self.unacked} unacked{'' if self.is_open() else ', closed'}>"
 
     cdef bint is_open(self) noexcept:
-        # relaxed because: it is set once; subscribe() and close() each look at it on the other side of the credit's lock
+        # relaxed because: it is set once; between subscribe() and close() the lock of the credit orders it
         return mt_load_relaxed_u32(&self.closed_) == 0
 
     cdef int check_open(self) except -1:
