@@ -9,39 +9,35 @@ run() {
     time "${MAKE:-make}" --no-print-directory "$@"
 }
 
-# begin NAME TARGET...: the model checker computes for minutes and waits for nothing. At the lowest priority it has the
-# time in which pip and the tests wait. It is a process group of its own, so that it ends with this script.
-declare -A beside=()
-end_all() { for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done; }
-trap end_all EXIT
-
-begin() {
-    local name=$1
+# The model checker computes for minutes and waits for nothing: at the lowest priority it has the time in which pip and
+# the tests wait. It is a process group of its own, so that it ends with this script.
+begin_model() {
     mkdir -p build
     set -m
-    nice -n 19 tools/check.sh --beside "${@:2}" >"build/$name.log" 2>&1 &
-    beside[$name]=$!
+    nice -n 19 tools/check.sh --model >build/model.log 2>&1 &
+    model=$!
     set +m
+    trap 'kill -- "-$model" 2>/dev/null || true' EXIT # it may have ended
 }
 
-end() {
+end_model() {
     local status=0
-    wait "${beside[$1]}" || status=$?
-    unset "beside[$1]"
-    cat "build/$1.log"
+    wait "$model" || status=$?
+    trap - EXIT
+    cat build/model.log
     return "$status"
 }
 
-if [[ ${1:-} == --beside ]]; then
-    run "${@:2}"
+if [[ ${1:-} == --model ]]; then
+    run model
     exit
 fi
 run .venv/made/venv
-begin model model
+begin_model
 run .venv/made/dev
 run test
 run -j2 --output-sync=target lint typecheck docs
 run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress tsan test-rabbitmq
-end model
+end_model

@@ -272,7 +272,7 @@ class Memory:
 
     def _work(self, store: Store) -> bool:
         """Wait until there is something to do, and do it. False: everything is done, and the map has ended."""
-        while not self._is_awaited_due():
+        while not self._has_work():
             self._changed.wait(self._patience())
         with self._lock:
             now = time.monotonic()
@@ -301,7 +301,7 @@ class Memory:
             then()
         return not over
 
-    def _is_awaited_due(self) -> bool:
+    def _has_work(self) -> bool:
         with self._lock:
             self._changed.clear()
             return self._is_due()

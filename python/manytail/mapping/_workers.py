@@ -202,7 +202,7 @@ class ThreadWorkers:
             return self._are_counting()
 
     def _are_counting(self) -> bool:
-        """Under `_lock`."""
+        """Drop those whose start was interrupted: nothing else takes them off the list. Under `_lock`."""
         self._counting = [worker for worker in self._counting if not worker.thread.never_runs()]
         return bool(self._counting)
 
