@@ -41,11 +41,15 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 if TYPE_CHECKING:
     from manytail.mapping import (
         BreakerOpen,
+        Budget,
         BudgetExceeded,
+        Concurrency,
         DeadlineExceeded,
         Delivery,
         Failure,
+        Limit,
         Progress,
+        Rate,
         RetryLater,
         Shared,
         SharedUnavailable,
@@ -55,8 +59,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BreakerOpen",
+    "Budget",
     "BudgetExceeded",
     "ClosedError",
+    "Concurrency",
     "Consumer",
     "DeadReason",
     "DeadlineExceeded",
@@ -71,6 +77,7 @@ __all__ = [
     "IndexMultiQueue",
     "Lagged",
     "LastValueQueue",
+    "Limit",
     "ManytailError",
     "MultiQueue",
     "MultiQueueStats",
@@ -79,6 +86,7 @@ __all__ = [
     "PubSubQueue",
     "PubSubStats",
     "QueueStats",
+    "Rate",
     "RetryLater",
     "Shared",
     "SharedUnavailable",
@@ -97,11 +105,15 @@ __all__ = [
 _LAZY = frozenset(
     {
         "BreakerOpen",
+        "Budget",
         "BudgetExceeded",
+        "Concurrency",
         "DeadlineExceeded",
         "Delivery",
         "Failure",
+        "Limit",
         "Progress",
+        "Rate",
         "RetryLater",
         "Shared",
         "SharedUnavailable",

@@ -4,6 +4,7 @@
 same for asyncio. `manytail` exports every name of this module too.
 """
 
+from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import aconcurrent_map, concurrent_map
 from ._shared import Shared
 from ._types import (
@@ -18,6 +19,6 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared",
-    "SharedUnavailable", "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Failure", "Limit",
+    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -1,0 +1,312 @@
+"""The ledger: whether a call may start under its limits now, and if not, when to ask again. Pure: no thread, clock, lock
+or I/O; `now` is passed. `_limits` adds locks and delivers wake-ups.
+
+An account stands for a limit, or for a limit and one key. A call takes its cost from all its accounts or from none.
+
+    account       state                          room for cost c at `now`
+    Tokens        tat, credit                    tat - burst <= now, in seconds of the rate: the generic cell rate
+                                                 algorithm (GCRA, ITU-T I.371), kept as a bucket that may be in debt
+    Spending      settled, reserved              settled + reserved + c <= amount; never if settled + c > amount
+    Permits       reserved                       reserved + c <= amount; never if c > amount
+
+A start has a slot of each Tokens account: it begins there, or up to LATE seconds later. A timer that rings late loses
+nothing: the slot may be up to GRACE seconds ago. What a call gives back, because it spent less than its cost, is kept
+as `credit`: seconds of the rate, at most one `per`, in which more may start at once.
+
+Order. What waits for an account stands in its queue, by arrival: a map, or one key of a map. Only the first may take.
+It stands in one queue at a time, that of the account which blocks it longest. So nothing waits while it holds
+something, and there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within
+LATE seconds of its turn is passed by: it keeps its arrival, but holds nobody up until it asks again.
+
+Progress. Who waits asks again at the time that `take` returned, or when it is woken: `take`, `end` and `leave` add to
+`wakes` the first two of a queue whose first may be able to take. The second needs it to notice a first that does not.
+
+Invariants, after each call
+    reserved                the costs of holds that have not ended
+    settled + reserved      at most amount, but for what calls say that they spent beyond their costs
+    waiter.account          the account in whose queue it stands, or None
+    a queue                 sorted by arrival
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+LATE = 0.1  # seconds that a start may come after its slot
+GRACE = LATE / 2  # seconds that a slot may have passed when it is taken; the rest of LATE is for the worker
+NEARLY = 1e-9  # of the amount: rounding refuses nothing
+
+_arrival = attrgetter("since")
+
+
+class Waiter:
+    """What waits for limits: a map (lane None), or one key of a map, which waits only for accounts of the key."""
+
+    __slots__ = ("account", "cost", "lane", "owner", "passed", "since")
+
+    def __init__(self, owner: Any, lane: Any = None) -> None:
+        self.owner = owner
+        self.lane = lane
+        self.account: Account | None = None
+        self.since = math.inf  # its arrival; infinite: it does not wait
+        self.cost = 0.0  # that it wants of `account`
+        self.passed = False  # it did not take in its turn
+
+
+class Taken(NamedTuple):
+    """The call may start, until that time."""
+
+    until: float
+
+
+class Wait(NamedTuple):
+    """The call has to wait: ask again at `at`, or when woken."""
+
+    at: float
+    account: Account
+
+
+class Never(NamedTuple):
+    """The account has no room for the call, and never will."""
+
+    account: Account
+
+
+class Account:
+    """What all kinds of accounts share: the queue of those that wait."""
+
+    __slots__ = ("dropped", "key", "limit", "of_key", "paused_until", "queue", "turn", "users")
+
+    def __init__(self, limit: Any, of_key: bool = False, key: Any = None) -> None:
+        self.limit = limit
+        self.of_key = of_key
+        self.key = key
+        self.queue: list[Waiter] = []
+        self.turn = -math.inf  # since when the first of the queue is the first, or there may be room for it
+        self.paused_until = -math.inf
+        self.users = 0  # maps that may use it; only of an account of a key
+        self.dropped = False  # it was forgotten, because it was idle and unused
+
+    def never(self, cost: float) -> bool:
+        raise NotImplementedError
+
+    def room_at(self, cost: float) -> float:
+        """From when on there is room. Infinite: not before a call ends."""
+        raise NotImplementedError
+
+    def take(self, cost: float, since: float, now: float) -> float:
+        """There is room. since: when the call came to wait. Returns until when the call may start."""
+        raise NotImplementedError
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        """A call with that cost has ended. Returns whether there may be room earlier than before."""
+        raise NotImplementedError
+
+    def idle(self, now: float) -> bool:
+        """Whether a new account would be the same."""
+        return not self.queue and self.paused_until <= now
+
+    # ------------------------------------------------------------------------------------------------ the queue
+    def comes_before(self, waiter: Waiter, now: float) -> float:
+        """When the waiter, which may stand elsewhere, may take if the first does not. -inf: it is the first."""
+        since = min(waiter.since, now)
+        first: Waiter | None = None
+        at = -math.inf
+        for other in self.queue:
+            if other is waiter or other.since > since or other.passed:
+                continue
+            if first is not None:
+                return math.inf  # two are before it: it is woken when it is the second
+            at = max(self.turn, self.room_at(other.cost)) + LATE
+            if at > now:
+                first = other
+            else:
+                other.passed, self.turn, at = True, now, -math.inf
+        return at
+
+    def join(self, waiter: Waiter, cost: float, now: float) -> None:
+        """Let the waiter wait here."""
+        waiter.since = min(waiter.since, now)
+        waiter.account, waiter.cost = self, cost
+        insort(self.queue, waiter, key=_arrival)
+        if self.queue[0] is waiter:
+            self.turn = now
+
+    def call_first(self, now: float, wakes: list[Waiter]) -> None:
+        """Another is the first, or there may be room for it."""
+        self.turn = now
+        called = 0
+        for waiter in self.queue:
+            wakes.append(waiter)
+            called += not waiter.passed
+            if called == 2:
+                return
+
+
+class Tokens(Account):
+    """The account of a Rate: a token bucket."""
+
+    __slots__ = ("_burst", "_credit", "_interval", "_per", "_tat")
+
+    def __init__(self, limit: Any, of_key: bool, key: Any, interval: float, burst: float, per: float) -> None:
+        """interval: seconds per unit of cost. burst: seconds of the rate that may be taken ahead."""
+        super().__init__(limit, of_key, key)
+        self._interval = interval
+        self._burst = burst
+        self._per = per
+        self._tat = -math.inf  # GCRA's theoretical arrival time: until then all is taken
+        self._credit = 0.0
+
+    def never(self, cost: float) -> bool:
+        return False
+
+    def room_at(self, cost: float) -> float:
+        return max(self._tat - self._burst, self.paused_until)
+
+    def take(self, cost: float, since: float, now: float) -> float:
+        slot = max(self._tat, now - max(self._credit, min(GRACE, now - since)))
+        self._tat = slot + cost * self._interval
+        self._credit = min(self._credit, max(0.0, now - self._tat))
+        return max(slot, now - GRACE) + LATE
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        if spent == cost:
+            return False
+        self._tat = max(self._tat, now - self._credit) + (spent - cost) * self._interval
+        self._credit = min(self._per, max(0.0, now - self._tat))
+        return spent < cost
+
+    def idle(self, now: float) -> bool:
+        return super().idle(now) and self._tat <= now
+
+
+class Permits(Account):
+    """The account of a Concurrency."""
+
+    __slots__ = ("_amount", "_holds", "_reserved")
+
+    def __init__(self, limit: Any, of_key: bool, key: Any, amount: float) -> None:
+        super().__init__(limit, of_key, key)
+        self._amount = amount * (1 + NEARLY)
+        self._reserved = 0.0
+        self._holds = 0
+
+    def never(self, cost: float) -> bool:
+        return cost > self._amount
+
+    def room_at(self, cost: float) -> float:
+        return self.paused_until if self._reserved + cost <= self._amount else math.inf
+
+    def take(self, cost: float, since: float, now: float) -> float:
+        self._holds += 1
+        self._reserved += cost
+        return math.inf
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        self._holds -= 1
+        self._reserved = self._reserved - cost if self._holds else 0.0  # without the error of sums
+        return True
+
+    def idle(self, now: float) -> bool:
+        return super().idle(now) and not self._holds
+
+
+class Spending(Permits):
+    """The account of a Budget."""
+
+    __slots__ = ("settled",)
+
+    def __init__(self, limit: Any, of_key: bool, key: Any, amount: float) -> None:
+        super().__init__(limit, of_key, key, amount)
+        self.settled = 0.0
+
+    def never(self, cost: float) -> bool:
+        return self.settled + cost > self._amount
+
+    def room_at(self, cost: float) -> float:
+        fits = self.settled + self._reserved + cost <= self._amount
+        return self.paused_until if fits else math.inf
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        super().end(cost, spent, now)
+        self.settled += spent
+        return True  # also where nothing is given back: who waits may have to hear that there never will be room
+
+    def idle(self, now: float) -> bool:
+        return super().idle(now) and not self.settled
+
+
+# ---------------------------------------------------------------------------------------------------- what maps ask
+def take(
+    waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
+) -> Taken | Wait | Never:
+    """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is the
+    map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the queue
+    there."""
+    blocking, at = -1, now
+    for index, account in enumerate(accounts):
+        waiter, cost = waiters[index], costs[index]
+        waiter.passed = False
+        if account.never(cost):
+            _leave_all(waiters, now, wakes)
+            return Never(account)
+        ready = account.room_at(cost)
+        if account.queue:
+            ready = max(ready, account.comes_before(waiter, now))
+        if ready > at:
+            blocking, at = index, ready
+    if blocking >= 0:
+        _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
+        return Wait(at, accounts[blocking])
+    until = math.inf
+    for account, waiter, cost in zip(accounts, waiters, costs, strict=True):
+        until = min(until, account.take(cost, min(waiter.since, now), now))
+    _leave_all(waiters, now, wakes)
+    return Taken(until)
+
+
+def _wait(
+    waiters: Sequence[Waiter], index: int, account: Account, cost: float, now: float, wakes: list[Waiter]
+) -> None:
+    """That one stands in the queue of the account, and the call in no other."""
+    for waiter in waiters:
+        if waiter.account is not None and (waiter is not waiters[index] or waiter.account is not account):
+            _step_out(waiter, now, wakes)
+    waiter = waiters[index]
+    if waiter.account is None:
+        account.join(waiter, cost, now)
+    waiter.cost = cost
+
+
+def _step_out(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
+    """It stands in no queue. It keeps its arrival."""
+    account, waiter.account = waiter.account, None
+    if account is not None:
+        account.queue.remove(waiter)
+        account.call_first(now, wakes)
+
+
+def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
+    """It waits for nothing."""
+    _step_out(waiter, now, wakes)
+    waiter.since, waiter.passed = math.inf, False
+
+
+def _leave_all(waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
+    for waiter in waiters:
+        if waiter.since < math.inf:
+            leave(waiter, now, wakes)
+
+
+def end(
+    accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float, wakes: list[Waiter]
+) -> None:
+    """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0 where
+    it did not begin."""
+    for account, cost, amount in zip(accounts, costs, spent, strict=True):
+        if account.end(cost, amount, now) and account.queue:
+            account.call_first(now, wakes)

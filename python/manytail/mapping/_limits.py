@@ -1,0 +1,583 @@
+"""Limits: Rate, Budget and Concurrency, which live, and what keeps them together for all that use the same object.
+
+A limit has one account or, with per_key, one for each key (`_ledger`). Who uses limits is an Owner: a map, or a block of
+`with limit:`. The owner asks the ledger under the locks of its limits, which are held for that alone; no user's code
+runs under them. This module is compiled (setup.py), so no signal handler runs there either.
+
+A finalizer may come in the middle of that, in the same thread. It never waits for a lock which its own thread holds: it
+leaves its step to the holder (Guard.late), which does it after the release. Its `take` is answered "wait", and the
+holder wakes the owner.
+
+Wake-ups are delivered when no lock is held: an owner's `wake` only tells its own thread or loop to ask again.
+
+A copy of a limit (pickle, copy) begins anew, and so do all limits in a forked child. Accounts of keys are forgotten when
+they are idle and no map may use them. They are looked up when an item is read, because that runs the user's `__eq__`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from _thread import get_ident
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from manytail._lifecycle import after_fork_in_child
+from manytail._queue import Event
+
+from . import _ledger, _options
+from ._ledger import Account, Never, Permits, Spending, Taken, Tokens, Wait, Waiter
+from ._types import BudgetExceeded
+
+if TYPE_CHECKING:
+    from ._shared import Shared
+
+PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
+IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for idle ones
+
+_numbers = count()
+_limits: WeakSet[Limit] = WeakSet()
+_held: ContextVar[tuple[Block, ...]] = ContextVar("manytail limits that blocks hold", default=())
+
+
+# ---------------------------------------------------------------------------------------------------- locks
+class Guard:
+    """The lock of one limit."""
+
+    __slots__ = ("holder", "late", "lock", "number")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holder = 0  # the thread that holds it; 0: none
+        # What finalizers have left to the holder that they interrupt: guards and a step, as `_guarded` gets them.
+        self.late: deque[tuple[Sequence[Guard], Callable[[list[Waiter]], Any]]] = deque()
+        self.number = next(_numbers)  # locks of several limits are taken in this order
+
+
+def _interrupted(guards: Sequence[Guard]) -> Guard | None:
+    """The one of these that this thread holds: this is a finalizer, which must not wait for it."""
+    here = get_ident()
+    for guard in guards:
+        if guard.holder == here:
+            return guard
+    return None
+
+
+def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any]) -> Any:
+    """Call step(wakes) under these locks, then wake the owners. A finalizer that interrupts a holder leaves the step to
+    that, and gets None."""
+    interrupted = _interrupted(guards)
+    if interrupted is not None:
+        interrupted.late.append((guards, step))
+        return None
+    wakes: list[Waiter] = []
+    result = _locked(guards, step, wakes)
+    for waiter in wakes:
+        waiter.owner.woken.append(waiter)
+        waiter.owner.wake()
+    for guard in guards:
+        while guard.late:
+            try:
+                left = guard.late.popleft()
+            except IndexError:  # another thread was faster
+                break
+            _guarded(*left)
+    return result
+
+
+def _locked(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> Any:
+    here, taken = get_ident(), 0
+    try:
+        for guard in guards:
+            guard.lock.acquire()
+            taken += 1
+            guard.holder = here
+        return step(wakes)
+    finally:
+        for guard in guards[:taken]:
+            guard.holder = 0
+            guard.lock.release()
+
+
+# ---------------------------------------------------------------------------------------------------- limits
+class Limit:
+    """A Rate, a Budget or a Concurrency: what calls may take together.
+
+    All maps and `with` blocks of a process that use the same object keep it together, at the same time and one after
+    the other, in the order in which they came to wait for it. A map that ends gives back what has not begun. A call
+    starts when all limits of its map have room for it, and takes its cost from all of them or from none. While it waits
+    for the limit of a key, other keys go first. Every attempt takes anew. A copy (pickle, fork) begins anew.
+
+    cost: a function that returns what an item takes, finite and >= 0; None: 1. per_key: so much for each key, forgotten
+    when it is idle. name: where `Delivery.spent` and Stats tell limits apart; needed with `shared`.
+
+    `with limit:` and `async with limit:` wait for room, take 1 and hold it: a Concurrency gets it back at the end.
+    `limit(cost)` is the same with another cost. Such a block gets an object with `spent`, as Delivery has it. Progress:
+    a block waits. RuntimeError: it waits for a Concurrency that its own caller holds.
+    """
+
+    __module__ = "manytail"
+    name: str | None
+    per_key = False
+
+    def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Shared | None, name: str | None) -> None:
+        from ._shared import Shared
+
+        self.cost = _checked_cost(cost)
+        self.per_key = _options.check_flag("per_key", per_key)
+        self.per_task = _options.check_flag("per_task", per_task)
+        if shared is not None and not isinstance(shared, Shared):
+            raise _options.bad_type("shared", shared, "a Shared")
+        if shared is not None and per_task:
+            raise _options.bad_value("per_task", per_task, "False with shared: a limit is of a task, or shared")
+        if name is not None and not isinstance(name, str):
+            raise _options.bad_type("name", name, "a str of 1 to 100 characters")
+        if (name is None and shared is not None) or not (name is None or 1 <= len(name) <= 100):
+            raise _options.bad_value("name", name, "1 to 100 characters; a shared limit needs a name")
+        self.shared = shared
+        self.name = name
+        self._begin()
+        _limits.add(self)
+
+    def _begin(self) -> None:
+        self._guard = Guard()
+        self._account: Account = self._new_account(None)
+        self._accounts: dict[Hashable, Account] = {}
+        self._accounts_limit = IDLE_LIMIT
+
+    def _new_account(self, key: Any) -> Account:
+        raise NotImplementedError
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes the same limit."""
+        raise NotImplementedError
+
+    def _refusal(self, cost: float) -> BaseException:
+        """Why there will never be room for that cost."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        positional, named = self._arguments()
+        return _remake, (type(self), positional, named)
+
+    def __repr__(self) -> str:
+        positional, named = self._arguments()
+        shown = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _common(self, **more: tuple[Any, Any]) -> dict[str, Any]:
+        """Named arguments that differ from their defaults, which are the second of each pair."""
+        pairs = {**more, "cost": (self.cost, None), "per_key": (self.per_key, False)}
+        pairs |= {"per_task": (self.per_task, False), "shared": (self.shared, None), "name": (self.name, None)}
+        return {name: value for name, (value, default) in pairs.items() if value is not default and value != default}
+
+    # ------------------------------------------------------------------------------------------------ accounts
+    def account(self, key: Hashable) -> Account:
+        """The account of a key, for one more map. Runs the user's `__hash__` and `__eq__`: call it without a lock."""
+        while True:
+            found = self._accounts.get(key)
+            if found is None:
+                if len(self._accounts) >= self._accounts_limit:
+                    self._forget_idle()
+                found = self._accounts.setdefault(key, self._new_account(key))
+            if _guarded([self._guard], partial(_use, found)):
+                return found
+            self._accounts.pop(key, None)  # it was forgotten in between
+
+    def _forget_idle(self) -> None:
+        """Drop accounts of keys that are idle and unused. Amortised constant time per account."""
+        every = list(self._accounts.values())
+        _guarded([self._guard], partial(_drop_idle, every, time.monotonic()))
+        for account in every:
+            if account.dropped:
+                self._accounts.pop(account.key, None)
+        self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
+
+    # ------------------------------------------------------------------------------------------------ blocks
+    def __call__(self, cost: float) -> Block:
+        """A block that takes so much."""
+        return Block(self, checked_amount("cost", cost))
+
+    def __enter__(self) -> Block:
+        return Block(self, 1.0).__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        _innermost(self).__exit__(*error)
+
+    async def __aenter__(self) -> Block:
+        return await Block(self, 1.0).__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        _innermost(self).__exit__(*error)
+
+
+class Rate(Limit):
+    """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once.
+
+    A call starts when the bucket is not in debt, and takes its whole cost. So the costs of starts in any t seconds are at
+    most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less. per:
+    seconds, or "second", "minute", "hour", "day". Source: the generic cell rate algorithm (ITU-T I.371).
+
+    ValueError, TypeError: a bad argument.
+    """
+
+    __module__ = "manytail"
+
+    def __init__(
+        self,
+        amount: float,
+        per: Any = "second",
+        *,
+        burst: float = 0.0,
+        cost: Callable[[Any], float] | None = None,
+        per_key: bool = False,
+        per_task: bool = False,
+        shared: Shared | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, positive=True, infinite=True)
+        self.per = per
+        self.burst = checked_amount("burst", burst)
+        if isinstance(per, str):
+            self._per = PERIODS[_options.choice("per", per, PERIODS)]
+        else:
+            self._per = _options.finite("per", per)
+            if self._per == 0:
+                raise _options.bad_value("per", per, "seconds, a finite number > 0")
+        self._interval = self._per / self.amount
+        if math.isinf(self._interval) or math.isinf(self.burst * self._interval):
+            raise _options.bad_value("amount", amount, "a number > 0 that per can be divided by")
+        super().__init__(cost, per_key, per_task, shared, name)
+
+    def _new_account(self, key: Any) -> Account:
+        return Tokens(self, self.per_key, key, self._interval, self.burst * self._interval, self._per)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount, self.per), self._common(burst=(self.burst, 0.0))
+
+
+class Budget(Limit):
+    """What calls have spent and what running calls cost never exceeds `amount`, except by what calls say that they spent
+    beyond their costs.
+
+    An item fails with BudgetExceeded when what ended calls have spent leaves less than its cost. While running calls may
+    still give enough back, it waits. A retry that does not fit fails with fn's error, and a batch that does not fit is
+    halved. ValueError, TypeError: a bad argument.
+    """
+
+    __module__ = "manytail"
+
+    def __init__(
+        self,
+        amount: float,
+        *,
+        cost: Callable[[Any], float] | None = None,
+        per_task: bool = False,
+        shared: Shared | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, infinite=True)
+        super().__init__(cost, False, per_task, shared, name)
+
+    def used(self) -> float:
+        """What ended calls have spent."""
+        account: Any = self._account
+        return float(account.settled)
+
+    def _new_account(self, key: Any) -> Account:
+        return Spending(self, False, key, self.amount)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount,), self._common()
+
+    def _refusal(self, cost: float) -> BaseException:
+        return BudgetExceeded(f"{self}: what is spent, {self.used():g}, leaves less than the cost, {cost:g}")
+
+
+class Concurrency(Limit):
+    """Costs of calls that run at once are at most `amount`. An item that costs more fails with ValueError.
+
+    `workers` and per_key are for one map, this is for several. ValueError, TypeError: a bad argument.
+    """
+
+    __module__ = "manytail"
+
+    def __init__(
+        self,
+        amount: float,
+        *,
+        cost: Callable[[Any], float] | None = None,
+        per_key: bool = False,
+        per_task: bool = False,
+        shared: Shared | None = None,
+        lease: float = 30.0,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, positive=True, infinite=True)
+        self.lease = _options.seconds("lease", lease, positive=True)
+        super().__init__(cost, per_key, per_task, shared, name)
+
+    def _new_account(self, key: Any) -> Account:
+        return Permits(self, self.per_key, key, self.amount)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount,), self._common(lease=(self.lease, 30.0))
+
+    def _refusal(self, cost: float) -> BaseException:
+        return ValueError(f"{self}: a cost of {cost:g} (expected: at most {self.amount:g})")
+
+
+def checked_amount(name: str, value: Any, *, positive: bool = False, infinite: bool = False) -> float:
+    """A finite number >= 0; > 0 where `positive`, and perhaps infinite."""
+    expected = f"a {'' if infinite else 'finite '}number {'>' if positive else '>='} 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _options.bad_type(name, value, expected)
+    try:
+        found = float(value)
+    except OverflowError:
+        raise _options.bad_value(name, value, expected) from None
+    if not (found > 0 if positive else found >= 0) or (math.isinf(found) and not infinite):
+        raise _options.bad_value(name, value, expected)
+    return found
+
+
+def _checked_cost(cost: Any) -> Any:
+    """A function of an item or, for frames, the name of a column or the column."""
+    if cost is None or isinstance(cost, str) or type(cost).__name__ == "Column":
+        return cost
+    if not callable(cost) or not _options.accepts(cost, 1):
+        raise _options.bad_type("cost", cost, "a callable that takes the item")
+    return cost
+
+
+def _remake(kind: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return kind(*positional, **named)
+
+
+def _use(account: Account, wakes: list[Waiter]) -> bool:
+    account.users += not account.dropped
+    return not account.dropped
+
+
+def _drop_idle(accounts: list[Account], now: float, wakes: list[Waiter]) -> None:
+    for account in accounts:
+        account.dropped = not account.users and account.idle(now)
+
+
+def _begin_all() -> None:
+    for limit in list(_limits):
+        limit._begin()
+
+
+after_fork_in_child(_begin_all)
+
+
+# ---------------------------------------------------------------------------------------------------- who uses them
+class Owner:
+    """A map, or a block of `with`, that uses these limits. One thread at a time uses it, except `woken` and `wake`."""
+
+    def __init__(self, limits: Sequence[Limit], wake: Callable[[], object]) -> None:
+        """wake: called in any thread when one of `woken` is to ask again; `take` is due. Must not wait."""
+        self.limits = tuple(limits)
+        self.wake = wake
+        self.woken: deque[Waiter] = deque()
+        self.waiter = Waiter(self)
+        self.keyed = any(limit.per_key for limit in self.limits)
+        self.accounts = self.accounts_of(None) if not self.keyed else ()
+        self._guards = sorted((limit._guard for limit in self.limits), key=_number)
+        self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
+        self._used: dict[Account, None] = {}  # of keys
+
+    def accounts_of(self, key: Hashable) -> tuple[Account, ...]:
+        """The accounts of a call of that key. Runs the user's `__hash__` and `__eq__`: call it without a lock, in one
+        thread, once until `release`."""
+        accounts = []
+        for limit in self.limits:
+            if limit.per_key:
+                account = limit.account(key)
+                self._used[account] = None
+            else:
+                account = limit._account
+            accounts.append(account)
+        return tuple(accounts)
+
+    def release(self, accounts: Sequence[Account]) -> None:
+        """This map does not use these accounts of a key any longer."""
+        used = [account for account in accounts if account.of_key and account in self._used]
+        for account in used:
+            del self._used[account]
+        if used:
+            _guarded(self._guards, partial(_release, used))
+
+    def take(self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float) -> Any:
+        """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key."""
+        interrupted = _interrupted(self._guards)
+        if interrupted is not None:  # a finalizer cannot be answered: the holder wakes this owner
+            interrupted.late.append((self._guards, partial(_wake, waiters[0])))
+            return Wait(math.inf, accounts[0])
+        return _guarded(self._guards, partial(_ledger.take, waiters, accounts, costs, now))
+
+    def waiters_of(self, accounts: Sequence[Account], lane: Any) -> tuple[Waiter, ...]:
+        """The waiters of the calls of a key."""
+        of_lane = Waiter(self, lane)
+        self._waiters[of_lane] = None
+        return tuple(of_lane if account.of_key else self.waiter for account in accounts)
+
+    def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
+        """A call has ended that took these costs. spent: what it took really, of each account."""
+        _guarded(self._guards, partial(_ledger.end, accounts, costs, spent, now))
+
+    def pause(self, until: float) -> None:
+        """Nothing starts under the rates of this map before that time."""
+        _guarded(self._guards, partial(_pause, [limit._account for limit in self.limits], until))
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """It waits for nothing."""
+        _guarded(self._guards, partial(_ledger.leave, waiter, now))
+
+    def leave_all(self, now: float) -> None:
+        """The map ends: nothing of it waits, and it uses no account of a key."""
+        waiters = list(self._waiters)
+        _guarded(self._guards, partial(_leave_each, waiters, now))
+        self.release(list(self._used))
+
+
+def _number(guard: Guard) -> int:
+    return guard.number
+
+
+def _wake(waiter: Waiter, wakes: list[Waiter]) -> None:
+    wakes.append(waiter)
+
+
+def _release(accounts: Sequence[Account], wakes: list[Waiter]) -> None:
+    for account in accounts:
+        account.users -= 1
+
+
+def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> None:
+    for account in accounts:
+        if isinstance(account, Tokens):
+            account.paused_until = max(account.paused_until, until)
+
+
+def _leave_each(waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
+    for waiter in waiters:
+        _ledger.leave(waiter, now, wakes)
+
+
+# ---------------------------------------------------------------------------------------------------- without a map
+class Block:
+    """`with limit(cost):`. One use at a time."""
+
+    __module__ = "manytail"
+
+    def __init__(self, limit: Limit, cost: float) -> None:
+        if limit.per_key:
+            raise ValueError(f"{limit!r}: with per_key it cannot be used without a map (expected: per_key=False)")
+        self._limit = limit
+        self._cost = cost
+        self._spent: float | None = None
+        self._owner: Owner | None = None
+
+    def spent(self, amount: float) -> None:
+        """What the block takes really, instead of its cost. RuntimeError: the block has ended."""
+        if isinstance(self._limit, Concurrency):
+            raise ValueError("spent: a Concurrency is never settled (expected: a Rate or a Budget)")
+        found = checked_amount("spent", amount)
+        if self._owner is None:
+            raise RuntimeError("spent: the block has ended, or has not begun")
+        self._spent = found
+
+    def __enter__(self) -> Self:
+        changed = Event()
+        owner = self._begin(changed.set)
+        try:
+            while (timeout := self._ask(owner)) is not None:
+                changed.wait(None if timeout == math.inf else min(timeout, threading.TIMEOUT_MAX))
+                changed.clear()
+        except BaseException:
+            owner.leave_all(time.monotonic())
+            raise
+        self._hold(owner)
+        return self
+
+    async def __aenter__(self) -> Self:
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        owner = self._begin(partial(_call_soon, loop, changed.set))
+        timer = None
+        try:
+            while (timeout := self._ask(owner)) is not None:
+                timer = None if timeout == math.inf else loop.call_later(timeout, changed.set)
+                await changed.wait()
+                changed.clear()
+                if timer is not None:
+                    timer.cancel()
+        except BaseException:
+            if timer is not None:
+                timer.cancel()
+            owner.leave_all(time.monotonic())
+            raise
+        self._hold(owner)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        owner, self._owner = self._owner, None
+        if owner is None:
+            raise RuntimeError("the block has ended, or has not begun")
+        _held.set(tuple(block for block in _held.get() if block is not self))
+        if owner.accounts[0] is self._limit._account:  # else it began in the process that this one was forked from
+            spent = self._cost if self._spent is None else self._spent
+            owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
+
+    def _begin(self, wake: Callable[[], object]) -> Owner:
+        if self._owner is not None:
+            raise RuntimeError("the block has begun (expected: limit(cost) for each block)")
+        return Owner((self._limit,), wake)
+
+    def _ask(self, owner: Owner) -> float | None:
+        """Seconds to wait before it asks again. None: it has taken."""
+        now = time.monotonic()
+        answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now)
+        if isinstance(answer, Never):
+            raise self._limit._refusal(self._cost)
+        if isinstance(answer, Taken):
+            return None
+        refuse_own((self._limit,), answer)
+        return max(0.0, answer.at - now)
+
+    def _hold(self, owner: Owner) -> None:
+        self._owner, self._spent = owner, None
+        _held.set((*_held.get(), self))
+
+
+def refuse_own(limits: Sequence[Limit], answer: Wait) -> None:
+    """RuntimeError: the caller waits for a Concurrency that it holds itself."""
+    limit = answer.account.limit
+    if isinstance(limit, Concurrency) and any(block._limit is limit for block in _held.get()):
+        raise RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
+
+
+def _innermost(limit: Limit) -> Block:
+    """The last block of that limit that this context holds."""
+    for block in reversed(_held.get()):
+        if block._limit is limit:
+            return block
+    raise RuntimeError(f"{limit!r}: no block of it was begun here")
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:  # it is closed: nobody waits there
+        return
