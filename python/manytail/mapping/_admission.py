@@ -51,8 +51,8 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until", "pinned", "queues",
-        "ready", "recheck_at", "shown", "unstarted", "waiting", "weight",
+        "accounts", "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until",
+        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -69,6 +69,8 @@ class Lane:
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
         self.limit_id = b""  # names the limit of this key in a database
+        self.accounts: Any = ()  # of this key and of the map, in the ledger
+        self.waiters: Any = None  # what waits for each of them
         self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
         self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
@@ -85,11 +87,9 @@ class Admission:
         prioritised: bool,
         in_order: bool,
         weight_of: Callable[[Item], int] | None = None,
-        limit_of: Callable[[Hashable], bytes] | None = None,
         shows_keys: bool = False,
     ) -> None:
-        """limit_of: returns the name of a key's limit in a database. May raise, which fails the item. shows_keys: lanes
-        have their keys for messages."""
+        """shows_keys: lanes have their keys for messages."""
         self.queue: MultiQueue[Hashable, Item] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
@@ -101,7 +101,8 @@ class Admission:
         self._plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
         self._per_key = per_key
         self._weight_of = weight_of
-        self._limit_of = limit_of
+        self.prepare: Callable[[Lane], None] | None = None  # the gate's, of a new lane: may raise, which fails the item
+        self.forget: Callable[[Lane], None] | None = None  # the gate's, of a lane that is dropped
         self._shows_keys = shows_keys and keyed
         self._priority_labels = PriorityLabels() if prioritised else None
         self._limited = bool(per_key) or self.reports_starts
@@ -142,9 +143,10 @@ class Admission:
             if len(self._lanes) >= self._lanes_limit:
                 self._forget_idle()
             weight = 1 if self._weight_of is None else self._weight_of(item)
-            limit_id = b"" if self._limit_of is None else self._limit_of(key)
-            lane = self._lanes[key] = Lane(key, weight, [] if self._by_priority else deque())
-            lane.limit_id = limit_id
+            lane = Lane(key, weight, [] if self._by_priority else deque())
+            if self.prepare is not None:
+                self.prepare(lane)
+            self._lanes[key] = lane
             lane.shown = _shown(key) if self._shows_keys else ""
         return lane
 
@@ -165,6 +167,8 @@ class Admission:
             lane = self._retired.popleft()
             for priority in list(lane.queues):
                 self._remove_queue(lane, priority)
+            if self.forget is not None:
+                self.forget(lane)
         if self._plain:
             self._lone.queues[0][0].put_many(items)
         elif not self._limited:

@@ -2,18 +2,21 @@
 priorities decides that.
 
 The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
-items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, the
-slots of all rates have come (`_rates`), its key's breaker allows it (`_breaker`), no equal item is being called
-(`_dedup`), and it fits the budget (`_budget`). Then it is in `ready`, and a worker takes it. Like the scheduler, which
-owns it, the gate has no thread, clock, lock or I/O.
+items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
+key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
+(`_limits`; the slots of shared rates: `_leasing`). Then it is in `ready`, and a worker takes it. Like the scheduler,
+which owns it, the gate has no thread, clock or I/O, and no lock but those of limits that other maps use too.
 
     event                    meaning
     admit(items, now)        new items
     dispatch(full, now)      put in `ready` what may start; full: the window is full, so no batch lingers
-    late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots
-    missed(call)             it was too late: the call goes back and takes new slots
-    succeeded(item), returned(batch, verdicts, now), failed(call, now), deferred(item)   the call has ended
-    recalled(item)           a worker found the recorded result of the item: no call
+    late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots.
+                             If not, the call begins
+    missed(call, now)        it was too late: the call goes back and takes new slots
+    succeeded(item, now), returned(batch, verdicts, now), failed(call, now), deferred(item, now)  the call has ended
+    recalled(item, now)      a worker found the recorded result of the item: no call
+    stop(now)                the map ends: what no worker has taken gives back what it took
+    ended(now)               its last call has ended
     failed_for_good(item)    no call of the item follows
     recheck(lane, now)       the time has come at which a call of this key may start
     pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
@@ -22,18 +25,19 @@ owns it, the gate has no thread, clock, lock or I/O.
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     refused, answered        items that failed, or got the result of an equal item, without a call
+    error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
     leasing.to_lease         where rates are shared: ask the database for these leases
     wake_at                  call `dispatch` at that time, unless it is called earlier
 
-A key at its limit (per_key_rate, breaker) is disabled in the admission, so that other keys start. While the whole map
-is at a limit (rate, cost_rate) nothing is taken out of the admission until the slot has come. So a more urgent item
-that arrives in that time goes first.
+A key at its limit (a limit with per_key, breaker) is disabled in the admission, so that other keys start. A call that
+waits for a limit of the map goes back to the front, and nothing is taken out of the admission until `_blocked_until`, or
+until the ledger wakes the map. So a more urgent item that arrives in that time goes first.
 
 Shared rates have leased slots (`_leasing`): a call that has none goes back to the front of its key.
 
 Invariants
-    starts         calls in `ready` or with a worker: at most `workers`
+    starts         calls in `ready` or with a worker: at most `workers`. What they took of the limits ends with them
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
@@ -41,55 +45,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from manytail import MultiQueue
 
 from ._admission import Admission, Lane
 from ._batches import Former
 from ._breaker import Breaker
-from ._budget import Budget
 from ._dedup import Dedup
+from ._idempotency import idempotency_key
 from ._item import Batch, Item
-from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint
+from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint, limit_id
+from ._ledger import Never, Taken, Wait
+from ._limits import Budget, Concurrency, Owner
 from ._options import Options
-from ._rates import LATE, JointSlots, LeasedSlots, Slots
-from ._types import BreakerOpen, BudgetExceeded
+from ._rates import LATE, JointSlots, LeasedSlots
+from ._types import BreakerOpen
+
+FAR = 86_400.0  # seconds; the timer of a map that waits to be woken
 
 
-class Start(NamedTuple):
+class Start:
     """What a call got when it passed the gate."""
 
-    cost: float
-    period: int  # of its key's breaker
-    slots: dict[str, float]  # by the option of each rate
+    __slots__ = ("accounts", "begun", "costs", "period", "until")
 
-    @property
-    def until(self) -> float:
-        """After that time the start is too late for its slots."""
-        return min(self.slots.values(), default=math.inf) + LATE
-
-
-def _slots(options: Options, rate: float) -> Slots | LeasedSlots:
-    return Slots(rate) if options.shared is None else LeasedSlots(rate)
+    def __init__(self, accounts: Sequence[Any], costs: Sequence[float], until: float, period: int) -> None:
+        """accounts, costs: what it took of each limit. until: after that time the start is too late. period: of its
+        key's breaker."""
+        self.accounts = accounts
+        self.costs = costs
+        self.until = until
+        self.period = period
+        self.begun = False  # a worker has begun the call
 
 
 class LaneLimits:
     """The limits of one key."""
 
-    __slots__ = ("breaker", "is_to_ask", "slots")
+    __slots__ = ("blocked_until", "breaker", "is_to_ask", "slots")
 
     def __init__(self, options: Options) -> None:
+        self.blocked_until = -math.inf  # a limit of the key has no room before
         self.slots: Any = JointSlots() if is_joint(options) else None
         if self.slots is None and options.per_key_rate is not None:
-            self.slots = _slots(options, options.per_key_rate)
+            self.slots = LeasedSlots(options.per_key_rate)
         self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
         self.is_to_ask = False  # `_leasing`
 
     @property
     def until(self) -> float:
         """No start before that time. Infinite while a probe runs."""
-        slot = -math.inf if self.slots is None else self.slots.next
+        slot = self.blocked_until if self.slots is None else max(self.blocked_until, self.slots.next)
         return slot if self.breaker is None else max(slot, self.breaker.until)
 
 
@@ -104,17 +111,19 @@ class Gate:
         self.refused: list[tuple[Item, BaseException]] = []  # no item here or in `answered` holds a slot
         self.answered: list[Item] = []
         self.rechecks: list[tuple[float, Lane]] = []
+        self.error: BaseException | None = None
+        self.owner = Owner(options.local_limits, _nobody) if options.local_limits else None
+        self.spent: dict[str, float] = {}  # by name of a limit, and by the names that calls gave
+        self._blocked_until = -math.inf  # a limit of the map has no room before
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
         self._given = given_rates(options)
         self._joint = is_joint(options)
         rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
-        self._rates = {name: _slots(options, rate) for name, rate in rates.items()}
+        self._rates = {name: LeasedSlots(rate) for name, rate in rates.items()}
         self.leasing = Leasing(options)
-        self._leases = options.shared is not None
-        self._budget = None if options.budget is None else Budget(options.budget)
-        self._unaffordable: list[Item] = []  # they fit the budget only if a running call is deferred and costs nothing
+        self._leases = bool(self._given)
         self._dedup = Dedup(options.dedup) if options.dedup else None
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch > 1
@@ -123,7 +132,10 @@ class Gate:
         self._breaks = options.breaker > 0
         self._refuses = self._breaks and options.breaker_open == "fail"
         self._limits_lanes = options.per_key_rate is not None or options.breaker > 0 or self._joint
+        self._limits_lanes = self._limits_lanes or (self.owner is not None and self.owner.keyed)
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
+        if options.per_key_rate is not None or (self.owner is not None and self.owner.keyed):
+            admission.prepare, admission.forget = self.prepare, self.forget
 
     @property
     def following(self) -> int:
@@ -141,6 +153,20 @@ class Gate:
 
     def _cost(self, item: Item) -> float:
         return item.cost if self._options.costed else 1.0
+
+    def prepare(self, lane: Lane) -> None:
+        """A new key: look its accounts up. In the reader's thread: runs the user's `__hash__` and `__eq__`. TypeError:
+        a shared limit, and a key of a type that has no stable encoding."""
+        if self._options.per_key_rate is not None:
+            name = limit_id(self._options, "per_key_rate")
+            lane.limit_id = b"key:%b:%b" % (name, bytes.fromhex(idempotency_key(lane.key)))
+        if self.owner is not None and self.owner.keyed:
+            lane.accounts = self.owner.accounts_of(lane.key)
+
+    def forget(self, lane: Lane) -> None:
+        """The key is dropped."""
+        if self.owner is not None and self.owner.keyed:
+            self.owner.release(lane.accounts, lane.waiters)
 
     # ------------------------------------------------------------------------------------------------ items come
     def admit(self, items: list[Item], now: float) -> None:
@@ -172,15 +198,15 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, full: bool, now: float) -> None:
+        self._listen(now)
         self._admit_again(full, now)
         self.wake_at = self._former.due
         queue, workers = self._admission.queue, self._options.workers
         while len(self.starts) < workers:
             if queue.empty():
-                for slots in self._rates.values():
-                    slots.idle()
+                self._wait_for_nothing(now)
                 return
-            due = self._next_slot(now)
+            due = max(self._next_slot(now), self._blocked_until)
             if due > now:
                 self.wake_at = min(self.wake_at, due)
                 return
@@ -188,16 +214,15 @@ class Gate:
             if self._leases and not self._lane_has_slot(call.lane, now):
                 self._put_back(call, now)
             elif self._choose(call):
-                if not self._leases or self._has_slots(call, now):
-                    self._start(call, now)
-                else:
+                if self._leases and not self._has_slots(call, now):
                     self._put_back(call, now)
+                else:
+                    self._start(call, now)
 
     def _next_slot(self, now: float) -> float:
         """When the slots of all rates of the map have come. Asks for leases that are needed."""
         for name, slots in self._rates.items():
-            slots.waits(now)
-            if isinstance(slots, LeasedSlots) and slots.needs_lease(now):
+            if slots.needs_lease(now):
                 self.leasing.ask_for_map(name, slots)
         due = max([slots.next for slots in self._rates.values()], default=-math.inf)
         return max(due, self.leasing.map_until)
@@ -247,23 +272,17 @@ class Gate:
         for item in leaders:
             if not self._refused(item, now):
                 self._readmit(item)
-        if self._unaffordable:
-            self._reconsider()
         if self._former.due < math.inf:
             due = math.inf if full or self._hurry else now
             self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
     def _choose(self, call: Item) -> bool:
-        """Remove from the call the items that get the result of an equal item or do not fit the budget. Returns whether
-        any is left."""
-        if self._batched:
-            self._former.close(call)  # type: ignore[arg-type]
+        """Remove from the call the items that get the result of an equal item. Returns whether any is left."""
         chosen = call.members()
         if self._dedup is not None:
             chosen = [item for item in chosen if self._is_called(item)]
-        if self._budget is not None:
-            chosen = self._affordable(chosen)
         if not chosen:
+            self._close(call)
             self._begin(call)
             self._admission.finished(call)
         elif isinstance(call, Batch):
@@ -278,27 +297,151 @@ class Gate:
         return self._dedup.leads(item)
 
     def _start(self, call: Item, now: float) -> None:
-        lane, period, members = call.lane, 0, call.members()
-        cost = sum(map(self._cost, members))
-        taken = {name: slots.take(now, cost if name == "cost_rate" else 1.0) for name, slots in self._rates.items()}
+        """Let the call start, if all limits have room for it."""
+        start = Start((), (), math.inf, 0)
+        if self.owner is not None and not self._take(call, start, now):
+            return
+        self._close(call)
+        lane, members = call.lane, call.members()
+        if self._rates:
+            cost = self._cost_of_call(call)
+            slots = [each.take(now, cost if name == "cost_rate" else 1.0) for name, each in self._rates.items()]
+            start.until = min(start.until, min(slots) + LATE)
         if self._limits_lanes:
             limits = self._limits_of(lane)
-            if self._joint:
-                slot: float = limits.slots.take(now)
-                taken = dict.fromkeys(self._given, slot)
-                self.leasing.granted -= 1
-            elif limits.slots is not None:
-                taken["per_key_rate"] = limits.slots.take(now)
+            if limits.slots is not None:
+                start.until = min(start.until, limits.slots.take(now) + LATE)
+                self.leasing.granted -= self._joint
             if limits.breaker is not None:
-                period = limits.breaker.started()
+                start.period = limits.breaker.started()
             self.recheck(lane, now)
         self._begin(call)
         self._admission.keep(call)
-        self.starts[call] = Start(cost, period, taken)
+        self.starts[call] = start
         if self._batched:
             for item in members:
                 item.attempts += 1
         self._ready.put(call)
+
+    # ------------------------------------------------------------------------------------------------ the ledger
+    def _take(self, call: Item, start: Start, now: float) -> bool:
+        """Take what the call costs of all limits. Returns False if it has to wait, or is refused."""
+        owner, lane = self.owner, call.lane
+        assert owner is not None
+        if owner.keyed:
+            if lane.waiters is None:
+                lane.waiters = owner.waiters_of(lane.accounts, lane)
+            start.accounts, waiters = lane.accounts, lane.waiters
+        else:
+            start.accounts, waiters = owner.accounts, owner.waiters
+        start.costs = self._costs(call)
+        answer = owner.take(waiters, start.accounts, start.costs, now)
+        if isinstance(answer, Taken):
+            start.until = answer.until
+            return True
+        if isinstance(answer, Never):
+            self._refuse(call, answer, start.costs[start.accounts.index(answer.account)])
+        else:
+            self._wait(call, answer, now)
+        return False
+
+    def _costs(self, call: Item) -> tuple[float, ...]:
+        """What the call takes of each limit."""
+        members = call.members()
+        if not self._options.has_costs:
+            return (float(len(members)),) * len(self._options.local_limits)
+        if len(members) == 1:
+            return members[0].costs
+        return tuple(map(math.fsum, zip(*(item.costs for item in members), strict=True)))
+
+    def _wait(self, call: Item, answer: Wait, now: float) -> None:
+        """The call goes back to the front. Its key waits, or the map."""
+        lane, at = call.lane, min(answer.at, now + FAR)
+        self._admission.retry(call)
+        if answer.account.of_key:
+            self._limits_of(lane).blocked_until = at
+            self.recheck(lane, now)
+            return
+        self._blocked_until = at
+        limit = answer.account.limit
+        if isinstance(limit, Concurrency) and self.owner is not None and limit in self.owner.held:
+            self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
+
+    def _refuse(self, call: Item, answer: Never, cost: float) -> None:
+        """There will never be room for the call. A batch is halved."""
+        members = call.members()
+        if len(members) > 1:
+            self._halve(call, call.attempts, call.begun)
+            return
+        self._begin(call)
+        self._admission.finished(call)
+        item, limit = members[0], answer.account.limit
+        retried = isinstance(limit, Budget) and item.last_error is not None
+        self.refused.append((item, item.last_error if retried else limit.refusal(cost)))
+
+    def _listen(self, now: float) -> None:
+        """Who was woken asks again."""
+        owner = self.owner
+        while owner is not None and owner.woken:
+            waiter = owner.woken.popleft()
+            lane = waiter.lane
+            if lane is None:
+                self._blocked_until = -math.inf
+                continue
+            self._limits_of(lane).blocked_until = -math.inf
+            self.recheck(lane, now)
+            if not self._admission.has_ready(lane):
+                owner.leave(waiter, now)
+
+    def _wait_for_nothing(self, now: float) -> None:
+        """No call is ready that the map waits with."""
+        self._blocked_until = -math.inf
+        if self.owner is not None and self.owner.waiter.account is not None:
+            self.owner.leave(self.owner.waiter, now)
+
+    def _settle(self, start: Start, call: Item, now: float, costs: Sequence[float] | None = None) -> None:
+        """The call has ended. costs: of its items that were not deferred, if some were."""
+        said = getattr(call, "spent", None)
+        for name, amount in (said or {}).items():
+            if name:
+                self.spent[name] = self.spent.get(name, 0.0) + amount
+        if self.owner is None:
+            return
+        spent = []
+        for index, limit in enumerate(self.owner.limits):
+            name = "" if limit is self._options.settled_limit and said and "" in said else limit.name
+            if said and name in said and not isinstance(limit, Concurrency):
+                amount = said[name]
+            elif costs is not None and isinstance(limit, Budget):
+                amount = costs[index]
+            else:
+                amount = start.costs[index]
+            if limit.name is not None and not (said and limit.name in said):
+                self.spent[limit.name] = self.spent.get(limit.name, 0.0) + amount
+            spent.append(amount)
+        self.owner.end(start.accounts, start.costs, spent, now)
+
+    def _undo(self, start: Start, now: float) -> None:
+        """The call did not begin."""
+        if self.owner is not None:
+            self.owner.end(start.accounts, start.costs, (0.0,) * len(start.costs), now)
+
+    def stop(self, now: float) -> None:
+        for call, start in list(self.starts.items()):
+            if self._ready.discard(call):
+                self._undo(self.starts.pop(call, start), now)
+
+    def ended(self, now: float) -> None:
+        for call, start in list(self.starts.items()):
+            (self._settle(start, call, now) if start.begun else self._undo(start, now))
+        self.starts.clear()
+        if self.owner is not None:
+            self.owner.leave_all(now)
+
+    def _close(self, call: Any) -> None:
+        """No further item joins the batch."""
+        if self._batched:
+            self._former.close(call)
 
     def _begin(self, item: Item) -> None:
         """The call starts, or never will: a call of another priority of its key may be made ready."""
@@ -310,12 +453,14 @@ class Gate:
     def late(self, item: Item, now: float) -> bool:
         """Whether the call must not begin: its slots have passed, its key pauses, or the breaker has opened."""
         start, lane = self.starts[item], item.lane
-        if now > start.until or lane.paused_until > now:
-            return True
-        return self._breaks and bool(lane.limits.breaker.stops(start.period, now))
+        late = now > start.until or lane.paused_until > now
+        late = late or (self._breaks and bool(lane.limits.breaker.stops(start.period, now)))
+        start.begun = not late
+        return late
 
-    def missed(self, call: Item) -> None:
+    def missed(self, call: Item, now: float) -> None:
         start = self._end(call)
+        self._undo(start, now)
         self._admission.give_back(call)
         if self._breaks:
             call.lane.limits.breaker.undone(start.period)
@@ -324,9 +469,9 @@ class Gate:
                 item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
-    def succeeded(self, item: Item) -> None:
+    def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
-        self._spend(start.cost)
+        self._settle(start, item, now)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
         self._answer_followers(item)
@@ -337,7 +482,8 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        self._spend(sum(self._cost(item) for item, verdict in called if not _defers(verdict)))
+        kept = Batch([item for item, verdict in called if not _defers(verdict)]) if self.owner is not None else None
+        self._settle(start, batch, now, self._costs(kept) if kept is not None and kept.items else start.costs)
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):
@@ -350,29 +496,36 @@ class Gate:
             if verdict is None:
                 self._answer_followers(item)
 
-    def deferred(self, item: Item) -> None:
-        """The call costs nothing, and says nothing about its key."""
+    def deferred(self, item: Item, now: float) -> None:
+        """A budget gets the cost back, and the call says nothing about its key."""
         start = self._end(item)
+        self._settle(start, item, now, (0.0,) * len(start.costs))
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
     def failed(self, call: Item, now: float) -> None:
         start = self._end(call)
-        self._spend(start.cost)
+        self._settle(start, call, now)
         if self._breaks:
             self._count_failure(call.lane, start, now)
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
             self.recheck(lane, now)
-            self._withdraw(lane)
+            self._withdraw(lane, now)
 
     def split(self, batch: Batch) -> None:
-        """Admit the halves of the batch, each as a call. The first one keeps the slot. Both precede new items."""
+        """Admit the halves of the batch, each as a call with its own retries."""
+        self._halve(batch, 0, True)
+
+    def _halve(self, batch: Any, attempts: int, begun: bool) -> None:
+        """The first half keeps the slot. Both precede new items."""
+        self._close(batch)
         middle = len(batch.items) // 2
-        first, second = Batch(batch.items[:middle], 0, batch.priority), Batch(batch.items[middle:], 0, batch.priority)
+        first = Batch(batch.items[:middle], attempts, batch.priority)
+        second = Batch(batch.items[middle:], attempts, batch.priority)
         self._admission.readmit(second)
-        first.begun = True
+        first.begun = begun
         self._admission.retry(first)
 
     def failed_for_good(self, item: Item) -> None:
@@ -384,10 +537,17 @@ class Gate:
         if self._dedup is not None:
             self.answered += self._dedup.succeeded(item)
 
-    def recalled(self, item: Item) -> None:
+    def recalled(self, item: Item, now: float) -> None:
         """The recorded result of the item was found: it costs nothing, and its followers get the result."""
-        self.deferred(item)
+        self.uncalled(item, now)
         self._answer_followers(item)
+
+    def uncalled(self, item: Item, now: float) -> None:
+        """A worker took the call and did not make it."""
+        start = self._end(item)
+        self._undo(start, now)
+        if self._breaks:
+            item.lane.limits.breaker.undone(start.period)
 
     def _end(self, item: Item) -> Start:
         """The call has left `ready` and its worker. `dispatch` rechecks its key."""
@@ -395,14 +555,12 @@ class Gate:
             self._changed[item.lane] = None
         return self.starts.pop(item)
 
-    def _spend(self, cost: float) -> None:
-        if self._budget is not None:
-            self._budget.spend(cost)
-
     # ------------------------------------------------------------------------------------------------ keys at a limit
-    def pause(self, lane: Lane, until: float) -> None:
+    def pause(self, lane: Lane, until: float, now: float) -> None:
         self._admission.pause(lane, until)
-        self._withdraw(lane)
+        if self.owner is not None and not self._options.keyed:
+            self.owner.pause(until)
+        self._withdraw(lane, now)
 
     def recheck(self, lane: Lane, now: float) -> None:
         """Disable the lane until all its limits allow a call, or enable it."""
@@ -415,76 +573,37 @@ class Gate:
             return
         if limits is not None:
             lane.pinned = True
-            if limits.slots is not None:
-                (limits.slots.waits if self._admission.has_ready(lane) else limits.slots.idle)(now)
         self._admission.disable(lane)
         if until < lane.recheck_at:
             lane.recheck_at = until
             self.rechecks.append((until, lane))
 
-    def _withdraw(self, lane: Lane) -> None:
+    def _withdraw(self, lane: Lane, now: float) -> None:
         """Calls of the lane that no worker has taken go back, in their order."""
         for item in reversed(list(self.starts)):
             if item.lane is lane and self._ready.discard(item):
-                self.missed(item)
+                self.missed(item, now)
 
     def breaker_open(self, item: Item) -> BreakerOpen:
         error = BreakerOpen(f"breaker: {self._options.breaker} calls in a row failed{item.lane.shown}")
         error.__cause__ = item.last_error
         return error
 
-    # ------------------------------------------------------------------------------------------------ the budget
-    def _running_costs(self) -> list[float]:
-        return [start.cost for start in self.starts.values()]
-
-    def _affordable(self, items: Iterable[Item]) -> list[Item]:
-        assert self._budget is not None
-        running, chosen = self._running_costs(), []
-        for item in items:
-            cost = self._cost(item)
-            if self._budget.fits(cost, running):
-                running.append(cost)
-                chosen.append(item)
-            elif self._budget.fits(cost):
-                self._unaffordable.append(item)
-            else:
-                self._refuse(item, cost)
-        return chosen
-
-    def _reconsider(self) -> None:
-        """Items that did not fit the budget fail if they never will, and are admitted again if they fit."""
-        assert self._budget is not None
-        items, self._unaffordable = self._unaffordable, []
-        for item in reversed(items):
-            cost = self._cost(item)
-            if not self._budget.fits(cost):
-                self._refuse(item, cost)
-            elif self._budget.fits(cost, self._running_costs()):
-                self._readmit(item)
-            else:
-                self._unaffordable.insert(0, item)
-
-    def _refuse(self, item: Item, cost: float) -> None:
-        limit = BudgetExceeded(f"budget: {self._options.budget} leaves less than {cost}, which this item costs")
-        self.refused.append((item, limit if item.last_error is None else item.last_error))
-
     # ------------------------------------------------------------------------------------------------ the end
     def drain_lane(self, lane: Lane) -> list[Item]:
         """Take out the waiting items of a key whose breaker is open. None of them holds a slot afterwards."""
-        unaffordable = [item for item in self._unaffordable if item.lane is lane]
-        self._unaffordable = [item for item in self._unaffordable if item.lane is not lane]
         calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
         for call in calls:
             if isinstance(call, Batch):
                 self._former.close(call)
-        return unaffordable + self.flat(calls)
+        return self.flat(calls)
 
-    def drain(self) -> list[Item]:
+    def drain(self, now: float) -> list[Item]:
         """Take out every item whose call has not begun."""
         for lane in {call.lane: None for call in self.starts}:
-            self._withdraw(lane)
-        items = self._unaffordable + self._leaders + ([] if self._dedup is None else self._dedup.drain())
-        self._unaffordable, self._leaders = [], []
+            self._withdraw(lane, now)
+        items = self._leaders + ([] if self._dedup is None else self._dedup.drain())
+        self._leaders = []
         return items + self.flat([*self._former.drain(), *self._admission.drain()])
 
     def flat(self, calls: Iterable[Item]) -> list[Item]:
@@ -494,3 +613,7 @@ class Gate:
 
 def _defers(verdict: Any) -> bool:
     return verdict is not None and verdict.kind.value == "defer"
+
+
+def _nobody() -> None:
+    """Wakes nobody, until the runner says whom to wake."""

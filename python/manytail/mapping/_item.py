@@ -13,14 +13,15 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error",
+        "attempts", "begun", "cost", "costs", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error",
         "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
     begun: bool  # it passed the gate before; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate or a limit of `shared`
-    cost: float  # only where the options have one
+    cost: float  # what it takes of shared limits with a cost; only where the options have one
+    costs: tuple[float, ...]  # what it takes of the other limits; only where one of them has a cost
     identity: str  # its idempotency key; only with dedup or remember
     looked_up: float  # when the database was last asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`

@@ -58,7 +58,12 @@ def given_rates(options: Options) -> list[str]:
 
 def is_joint(options: Options) -> bool:
     """Whether a call needs a slot in several shared limits at the same time."""
-    return options.shared is not None and len(given_rates(options)) > 1
+    return len(given_rates(options)) > 1
+
+
+def limit_id(options: Options, option: str) -> bytes:
+    """What names this limit in the database: `rate:NAME`."""
+    return f"{option}:{options.shared_limits[option].name}".encode()
 
 
 class Leasing:
@@ -111,8 +116,9 @@ class Leasing:
         self._asking += 1
 
     def _part(self, option: str, limit_of_key: bytes, amount: float) -> Part:
-        limit = limit_of_key if option == "per_key_rate" else option.encode()
-        return Part(limit, option.encode(), getattr(self._options, option), amount)
+        group = limit_id(self._options, option)
+        limit = limit_of_key if option == "per_key_rate" else group
+        return Part(limit, group, getattr(self._options, option), amount)
 
     def _ask_later(self, call: Item) -> None:
         limits = call.lane.limits
@@ -126,7 +132,7 @@ class Leasing:
         lanes: list[Lane] = []
         for wanted, begin, rate, granted, by_map, lead in answers:
             lane, part = wanted.lane, wanted.parts[0]
-            slots: Any = of_map[part.group.decode()] if lane is None else lane.limits.slots
+            slots: Any = of_map[part.group.decode().partition(":")[0]] if lane is None else lane.limits.slots
             if isinstance(slots, JointSlots):
                 slots.leased(begin, granted)
                 self.granted += granted

@@ -44,7 +44,8 @@ IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for id
 
 _numbers = count()
 _limits: WeakSet[Limit] = WeakSet()
-_held: ContextVar[tuple[Block, ...]] = ContextVar("manytail limits that blocks hold", default=())
+# Whose limits this context holds: blocks, and maps whose calls run here.
+_held: ContextVar[tuple[Block | Owner, ...]] = ContextVar("manytail: limits that are held", default=())
 
 
 # ---------------------------------------------------------------------------------------------------- locks
@@ -70,8 +71,8 @@ def _interrupted(guards: Sequence[Guard]) -> Guard | None:
     return None
 
 
-def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any]) -> Any:
-    """Call step(wakes) under these locks, then wake the owners. A finalizer that interrupts a holder leaves the step to
+def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
+    """Call step(wakes) under these locks, then wake the owners, except for the asker. A finalizer that interrupts a holder leaves the step to
     that, and gets None."""
     interrupted = _interrupted(guards)
     if interrupted is not None:
@@ -81,7 +82,8 @@ def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any]) -> An
     result = _locked(guards, step, wakes)
     for waiter in wakes:
         waiter.owner.woken.append(waiter)
-        waiter.owner.wake()
+        if waiter.owner is not asker:  # which looks at `woken` itself
+            waiter.owner.wake()
     for guard in guards:
         while guard.late:
             try:
@@ -159,7 +161,7 @@ class Limit:
         """What makes the same limit."""
         raise NotImplementedError
 
-    def _refusal(self, cost: float) -> BaseException:
+    def refusal(self, cost: float) -> BaseException:
         """Why there will never be room for that cost."""
         raise NotImplementedError
 
@@ -178,16 +180,21 @@ class Limit:
         pairs |= {"per_task": (self.per_task, False), "shared": (self.shared, None), "name": (self.name, None)}
         return {name: value for name, (value, default) in pairs.items() if value is not default and value != default}
 
+    def without_cost(self) -> Any:
+        """A copy for a process that gets the costs with the items. Its cost says only that there is one."""
+        positional, named = self._arguments()
+        return type(self)(*positional, **{**named, **({} if self.cost is None else {"cost": "cost"})})
+
     # ------------------------------------------------------------------------------------------------ accounts
-    def account(self, key: Hashable) -> Account:
-        """The account of a key, for one more map. Runs the user's `__hash__` and `__eq__`: call it without a lock."""
+    def account(self, key: Hashable, owner: Owner) -> Account:
+        """The account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it without a lock."""
         while True:
             found = self._accounts.get(key)
             if found is None:
                 if len(self._accounts) >= self._accounts_limit:
                     self._forget_idle()
                 found = self._accounts.setdefault(key, self._new_account(key))
-            if _guarded([self._guard], partial(_use, found)):
+            if _guarded([self._guard], partial(_use, found, owner)):
                 return found
             self._accounts.pop(key, None)  # it was forgotten in between
 
@@ -251,13 +258,13 @@ class Rate(Limit):
             self._per = _options.finite("per", per)
             if self._per == 0:
                 raise _options.bad_value("per", per, "seconds, a finite number > 0")
-        self._interval = self._per / self.amount
-        if math.isinf(self._interval) or math.isinf(self.burst * self._interval):
+        self.interval = self._per / self.amount  # seconds per unit of cost
+        if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
             raise _options.bad_value("amount", amount, "a number > 0 that per can be divided by")
         super().__init__(cost, per_key, per_task, shared, name)
 
     def _new_account(self, key: Any) -> Account:
-        return Tokens(self, self.per_key, key, self._interval, self.burst * self._interval, self._per)
+        return Tokens(self, self.per_key, key, self.interval, self.burst * self.interval, self._per)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount, self.per), self._common(burst=(self.burst, 0.0))
@@ -297,7 +304,7 @@ class Budget(Limit):
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._common()
 
-    def _refusal(self, cost: float) -> BaseException:
+    def refusal(self, cost: float) -> BaseException:
         return BudgetExceeded(f"{self}: what is spent, {self.used():g}, leaves less than the cost, {cost:g}")
 
 
@@ -330,7 +337,7 @@ class Concurrency(Limit):
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._common(lease=(self.lease, 30.0))
 
-    def _refusal(self, cost: float) -> BaseException:
+    def refusal(self, cost: float) -> BaseException:
         return ValueError(f"{self}: a cost of {cost:g} (expected: at most {self.amount:g})")
 
 
@@ -361,9 +368,13 @@ def _remake(kind: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> An
     return kind(*positional, **named)
 
 
-def _use(account: Account, wakes: list[Waiter]) -> bool:
-    account.users += not account.dropped
-    return not account.dropped
+def _use(account: Account, owner: Owner, wakes: list[Waiter]) -> bool:
+    if account.dropped:
+        return False
+    if not owner.left:
+        account.users += 1
+        owner.used[account] = owner.used.get(account, 0) + 1
+    return True
 
 
 def _drop_idle(accounts: list[Account], now: float, wakes: list[Waiter]) -> None:
@@ -389,32 +400,38 @@ class Owner:
         self.wake = wake
         self.woken: deque[Waiter] = deque()
         self.waiter = Waiter(self)
+        self.held = [limit for user in _held.get() for limit in user.limits]  # by callers of this map or block
         self.keyed = any(limit.per_key for limit in self.limits)
         self.accounts = self.accounts_of(None) if not self.keyed else ()
+        self.waiters = (self.waiter,) * len(self.accounts)
         self._guards = sorted((limit._guard for limit in self.limits), key=_number)
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
-        self._used: dict[Account, None] = {}  # of keys
+        self.used: dict[Account, int] = {}  # accounts of keys, and how often; under their guards
+        self.left = False  # the map has ended
 
     def accounts_of(self, key: Hashable) -> tuple[Account, ...]:
         """The accounts of a call of that key. Runs the user's `__hash__` and `__eq__`: call it without a lock, in one
-        thread, once until `release`."""
+        thread. Each call is followed by one of `release`."""
         accounts = []
         for limit in self.limits:
             if limit.per_key:
-                account = limit.account(key)
-                self._used[account] = None
+                account = limit.account(key, self)
             else:
                 account = limit._account
             accounts.append(account)
         return tuple(accounts)
 
-    def release(self, accounts: Sequence[Account]) -> None:
-        """This map does not use these accounts of a key any longer."""
-        used = [account for account in accounts if account.of_key and account in self._used]
-        for account in used:
-            del self._used[account]
-        if used:
-            _guarded(self._guards, partial(_release, used))
+    def hold(self) -> None:
+        """Calls in this context hold these limits while they run."""
+        if any(isinstance(limit, Concurrency) for limit in self.limits):
+            _held.set((*_held.get(), self))
+
+    def release(self, accounts: Sequence[Account], waiters: Sequence[Waiter] | None = None) -> None:
+        """This map does not use these accounts of a key, nor its waiters, any longer."""
+        for waiter in waiters or ():
+            if waiter is not self.waiter:
+                self._waiters.pop(waiter, None)
+        _guarded(self._guards, partial(_release, accounts, self), self)
 
     def take(self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float) -> Any:
         """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key."""
@@ -422,7 +439,7 @@ class Owner:
         if interrupted is not None:  # a finalizer cannot be answered: the holder wakes this owner
             interrupted.late.append((self._guards, partial(_wake, waiters[0])))
             return Wait(math.inf, accounts[0])
-        return _guarded(self._guards, partial(_ledger.take, waiters, accounts, costs, now))
+        return _guarded(self._guards, partial(_ledger.take, waiters, accounts, costs, now), self)
 
     def waiters_of(self, accounts: Sequence[Account], lane: Any) -> tuple[Waiter, ...]:
         """The waiters of the calls of a key."""
@@ -432,7 +449,7 @@ class Owner:
 
     def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
         """A call has ended that took these costs. spent: what it took really, of each account."""
-        _guarded(self._guards, partial(_ledger.end, accounts, costs, spent, now))
+        _guarded(self._guards, partial(_ledger.end, accounts, costs, spent, now), self)
 
     def pause(self, until: float) -> None:
         """Nothing starts under the rates of this map before that time."""
@@ -440,13 +457,12 @@ class Owner:
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """It waits for nothing."""
-        _guarded(self._guards, partial(_ledger.leave, waiter, now))
+        _guarded(self._guards, partial(_ledger.leave, waiter, now), self)
 
     def leave_all(self, now: float) -> None:
         """The map ends: nothing of it waits, and it uses no account of a key."""
-        waiters = list(self._waiters)
-        _guarded(self._guards, partial(_leave_each, waiters, now))
-        self.release(list(self._used))
+        _guarded(self._guards, partial(_leave_for_good, self, list(self._waiters), now), self)
+        self._waiters.clear()
 
 
 def _number(guard: Guard) -> int:
@@ -457,9 +473,13 @@ def _wake(waiter: Waiter, wakes: list[Waiter]) -> None:
     wakes.append(waiter)
 
 
-def _release(accounts: Sequence[Account], wakes: list[Waiter]) -> None:
+def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> None:
     for account in accounts:
-        account.users -= 1
+        if account in owner.used:
+            account.users -= 1
+            owner.used[account] -= 1
+            if not owner.used[account]:
+                del owner.used[account]
 
 
 def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> None:
@@ -468,9 +488,13 @@ def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> No
             account.paused_until = max(account.paused_until, until)
 
 
-def _leave_each(waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
+def _leave_for_good(owner: Owner, waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
+    owner.left = True
     for waiter in waiters:
         _ledger.leave(waiter, now, wakes)
+    for account, times in owner.used.items():
+        account.users -= times
+    owner.used.clear()
 
 
 # ---------------------------------------------------------------------------------------------------- without a map
@@ -483,6 +507,7 @@ class Block:
         if limit.per_key:
             raise ValueError(f"{limit!r}: with per_key it cannot be used without a map (expected: per_key=False)")
         self._limit = limit
+        self.limits = (limit,)
         self._cost = cost
         self._spent: float | None = None
         self._owner: Owner | None = None
@@ -550,29 +575,24 @@ class Block:
         now = time.monotonic()
         answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now)
         if isinstance(answer, Never):
-            raise self._limit._refusal(self._cost)
+            raise self._limit.refusal(self._cost)
         if isinstance(answer, Taken):
             return None
-        refuse_own((self._limit,), answer)
-        return max(0.0, answer.at - now)
+        if isinstance(self._limit, Concurrency) and self._limit in owner.held:
+            raise RuntimeError(f"{self._limit!r}: its own caller holds it, which would wait for itself")
+        wait: float = answer.at - now
+        return max(0.0, wait)
 
     def _hold(self, owner: Owner) -> None:
         self._owner, self._spent = owner, None
         _held.set((*_held.get(), self))
 
 
-def refuse_own(limits: Sequence[Limit], answer: Wait) -> None:
-    """RuntimeError: the caller waits for a Concurrency that it holds itself."""
-    limit = answer.account.limit
-    if isinstance(limit, Concurrency) and any(block._limit is limit for block in _held.get()):
-        raise RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
-
-
 def _innermost(limit: Limit) -> Block:
     """The last block of that limit that this context holds."""
-    for block in reversed(_held.get()):
-        if block._limit is limit:
-            return block
+    for user in reversed(_held.get()):
+        if isinstance(user, Block) and user.limits[0] is limit:
+            return user
     raise RuntimeError(f"{limit!r}: no block of it was begun here")
 
 

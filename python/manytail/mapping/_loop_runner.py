@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,7 @@ class LoopRunner(Runner):
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
         self.loop = asyncio.get_running_loop()
-        self.now = self.loop.time
+        self.now = time.monotonic  # the time of limits, which several loops and threads may keep together
         self.output_changed = asyncio.Event()
         self.read_next = asyncio.Event()
         self.workers = self.coroutines = LoopWorkers(self, self.loop)
@@ -33,15 +34,19 @@ class LoopRunner(Runner):
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self.loop.call_at(max(at, self.now()), self._tick)
+        self._timer = self.loop.call_later(max(0.0, at - self.now()), self._tick)
 
     def fail(self, error: BaseException) -> None:
         if not self.loop.is_closed():  # else nobody can be told
             super().fail(error)
 
     def calls_ended(self) -> None:
+        super().calls_ended()
         if self._timer is not None:
             self._timer.cancel()
+
+    def poke(self) -> None:
+        self.from_thread(self.locked, self.give_up_overdue)
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing is left to do

@@ -19,6 +19,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -30,9 +31,10 @@ from typing import Any, Literal, Self, TypeVar
 from . import _options
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
+from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Options, RetryOn
-from ._permits import own_limits, permits_of
+from ._permits import permits_of
 from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
@@ -72,11 +74,7 @@ def concurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
-    rate: float | None = None,
-    per_key_rate: float | None = None,
-    cost: Callable[[Any], float] | None = None,
-    cost_rate: float | None = None,
-    budget: float | None = None,
+    limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
@@ -104,7 +102,7 @@ def concurrent_map(
     batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results. An
     element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is full, at the
     input's end, when the window is full, or when a worker is free and its first item has waited `linger` seconds. It is
-    one call for workers, per_key, rates and timeout; its cost is the sum of its items'. When a batch of several fails
+    one call for workers, per_key and timeout; what it costs is the sum of its items'. When a batch of several fails
     for good, each half is called on its own. A result that is no sequence or has another length, a timeout, and the
     deadline fail all its items.
     retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names
@@ -118,11 +116,10 @@ def concurrent_map(
     breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) none of it
     starts for breaker_reset seconds, then one probe. "fail": the waiting items of the key fail at once with
     BreakerOpen.
-    rate, per_key_rate, cost_rate: starts have slots 1/rate apart, and a start is at most 0.1 s after its slot. So in
-    any t seconds at most 1 + rate * (t + 0.1) calls start, including retries; the same for each key, and in cost. cost:
-    of an item, finite, >= 0, default 1. budget: the cost of calls that ended or run never exceeds it. An item that can
-    never fit fails with BudgetExceeded, a retry that cannot with fn's error; others continue. A deferred call costs
-    nothing.
+    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
+    all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
+    they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
+    error; others continue. A deferred call costs a Budget nothing.
     dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among
     the last `dedup` ones. The key is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates,
     times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
@@ -133,8 +130,8 @@ def concurrent_map(
     the calls that ran and that last group are paid for twice. Failures are not recorded. Items are identified by their
     idempotency key. codec has encode(result) -> bytes and decode(data); the default encodes the types of such a key,
     exactly. A result that it refuses is emitted, not recorded, and logged once. While the database is away no call
-    starts; after its outage_timeout the map fails with SharedUnavailable. Rates and budget hold for everything that
-    uses the same name, in database time; with per_key_rate keys have the types of idempotency keys.
+    starts; after its outage_timeout the map fails with SharedUnavailable. A limit with `shared` holds for everything
+    that uses its name there, in database time; with per_key keys have the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
     item has no result.
@@ -179,11 +176,7 @@ def aconcurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
-    rate: float | None = None,
-    per_key_rate: float | None = None,
-    cost: Callable[[Any], float] | None = None,
-    cost_rate: float | None = None,
-    budget: float | None = None,
+    limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
@@ -216,10 +209,9 @@ class Plan:
     options: Options
     key: Callable[[Any], Hashable] | None
     priority: Callable[[Any], Any] | None
-    cost: Callable[[Any], Any] | None
     item_id: Callable[[Any], Any] | None
     progress: Any
-    describes: bool  # whether something of an item is computed from its value: key, priority, cost, identity
+    describes: bool  # whether something of an item is computed from its value: key, priority, costs, identity
 
     def memory(self) -> Memory | None:
         return (
@@ -231,12 +223,12 @@ class Plan:
     def scheduler(self) -> Scheduler:
         weights = self.options.weights
         return Scheduler(
-            own_limits(self.options), weight_of=None if weights is None else lambda item: weights.get(item.key, 1)
+            self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1)
         )
 
     def item(self, scheduler: Scheduler, value: Any) -> Item:
-        """The item of a value. What `key`, `priority`, `cost` or `item_id` raises fails the item without a call. With a
-        key it keeps its place in the order."""
+        """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
+        call. With a key it keeps its place in the order."""
         item = Item(value)
         try:
             if self.describes:
@@ -254,8 +246,12 @@ class Plan:
         try:
             if self.priority is not None:
                 item.priority = _priority(self.priority(value))
-            if self.cost is not None:
-                item.cost = _cost(self.cost(value))
+            if self.options.has_costs:
+                limits = self.options.local_limits
+                item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
+            if self.options.costed:
+                costed = [limit for limit in self.options.shared_limits.values() if limit.cost is not None]
+                item.cost = cost_of(costed[0], value)
             if self.options.remember or (self.options.dedup and not expired):
                 item.identity = self.identity(value)
         except BaseException as error:
@@ -318,21 +314,22 @@ class Plan:
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = _options.check(fn, given)
-    key, priority, cost, item_id, progress = (
-        given[name] for name in ("key", "priority", "cost", "item_id", "progress")
-    )
+    key, priority, item_id, progress = (given[name] for name in ("key", "priority", "item_id", "progress"))
     functions = {
         "key": key,
         "priority": priority,
-        "cost": cost,
         "item_id": item_id,
         "progress": None if isinstance(progress, bool) else progress,
     }
     for option, function in functions.items():
         if function is not None and not (callable(function) and _options.accepts(function, 1)):
             raise _options.bad_type(option, function, "a callable that takes one argument")
-    describes = any(function is not None for function in (key, priority, cost)) or options.remember or options.dedup > 0
-    return Plan(fn, options, key, priority, cost, item_id, progress, describes)
+    for limit in options.limits:
+        if limit.cost is not None and not callable(limit.cost):
+            raise _options.bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
+    costs = any(limit.cost is not None for limit in options.limits)
+    describes = key is not None or priority is not None or costs or options.remember or options.dedup > 0
+    return Plan(fn, options, key, priority, item_id, progress, describes)
 
 
 def _priority(value: Any) -> float:
@@ -343,12 +340,9 @@ def _priority(value: Any) -> float:
     return value
 
 
-def _cost(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _options.bad_type("cost", value, "a number >= 0")
-    if not 0 <= value <= sys.float_info.max:
-        raise _options.bad_value("cost", value, "a finite number >= 0")
-    return float(value)
+def cost_of(limit: Limit, value: Any) -> float:
+    """What an item takes of the limit."""
+    return checked_amount("cost", limit.cost(value))
 
 
 class Source(Iterator[list[Item]]):
@@ -366,7 +360,8 @@ class Source(Iterator[list[Item]]):
         self._runner = runner
         self._input = values  # kept: the last reference to a list is not dropped under a lock
         self._values = iter(values)
-        asks = any(function is not None for function in (plan.key, plan.priority, plan.cost, plan.item_id))
+        asks = any(function is not None for function in (plan.key, plan.priority, plan.item_id))
+        asks = asks or any(limit.cost is not None for limit in plan.options.limits)
         self.never_blocks = type(values) in NEVER_BLOCK and not asks
 
     def __next__(self) -> list[Item]:

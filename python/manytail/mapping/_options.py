@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._limits import Limit
     from ._shared import Shared
 
 ORDERS = ("input", "key", "completion")
@@ -75,29 +75,6 @@ def finite(option: str, value: Any) -> float:
     return found
 
 
-def optional_rate(option: str, value: Any, what: str) -> float | None:
-    """Something per second, > 0. Infinity means no limit."""
-    if value is None:
-        return None
-    expected = f"{what} per second, a number > 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value > 0 or 1 / value == math.inf:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
-
-
-def optional_budget(option: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    expected = "what all calls may cost, a number >= 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value >= 0:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
-
-
 def check_weights(option: str, value: Any) -> dict[Any, int] | None:
     if value is None:
         return None
@@ -136,6 +113,43 @@ def check_shared(option: str, value: Any) -> Shared | None:
     if value is not None and not isinstance(value, Shared):
         raise bad_type(option, value, "a Shared")
     return value
+
+
+def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
+    from ._limits import Limit  # here, because it imports this module
+
+    limits = (value,) if isinstance(value, Limit) else value
+    expected = "a Rate, a Budget, a Concurrency, or a list of them"
+    if isinstance(limits, (str, bytes)) or not isinstance(limits, Sequence):
+        raise bad_type(option, value, expected)
+    for limit in limits:
+        if not isinstance(limit, Limit):
+            raise bad_type(option, limit, expected)
+    names = [limit.name for limit in limits if limit.name is not None]
+    if len({id(limit) for limit in limits}) < len(limits) or len(set(names)) < len(names):
+        raise bad_value(option, value, "each limit once, and different names")
+    return tuple(limits)
+
+
+def _place(limit: Any) -> str:
+    """What a shared limit is for the database."""
+    if hasattr(limit, "interval"):
+        return "per_key_rate" if limit.per_key else "rate" if limit.cost is None else "cost_rate"
+    return "budget" if hasattr(limit, "used") else "concurrency"
+
+
+def check_shared_limits(options: Options) -> None:
+    """Refuse what the database cannot keep together."""
+    shared = [limit for limit in options.limits if limit.shared is not None]
+    places = [_place(limit) for limit in shared]
+    if len({(str(limit.shared), limit.shared.name) for limit in shared if limit.shared is not None}) > 1:
+        raise bad_value("limits", shared, "shared limits of one Shared")
+    if len(set(places)) < len(places) or "concurrency" in places:
+        expected = "of shared limits at most one Rate per key, one without and one with cost, and one Budget"
+        raise bad_value("limits", shared, expected)
+    costs = {limit.cost for limit in shared if limit.cost is not None}
+    if len(costs) > 1 or any(getattr(limit, "burst", 0) or (limit.per_key and limit.cost) for limit in shared):
+        raise bad_value("limits", shared, "shared limits without burst and with one cost, which is not of a key's Rate")
 
 
 def check_flag(option: str, value: Any) -> bool:
@@ -184,21 +198,17 @@ class Options:
     breaker: int = field(default=0, metadata=by(whole, low=0))
     breaker_reset: float = field(default=30.0, metadata=by(finite))
     breaker_open: str = field(default="wait", metadata=by(choice, allowed=("wait", "fail")))
-    rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
-    per_key_rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
-    cost_rate: float | None = field(default=None, metadata=by(optional_rate, what="cost"))
-    budget: float | None = field(default=None, metadata=by(optional_budget))
+    limits: tuple[Limit, ...] = field(default=(), metadata=by(check_limits))
     dedup: int = field(default=0, metadata=by(whole, low=0))
     shared: Shared | None = field(default=None, metadata=by(check_shared))
     remember: bool = field(default=False, metadata=by(check_flag))
     codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here: whether `key`, `priority`, `cost` were given; errors that retry_on
-    # cannot name; whether fn is `async def`, and has a parameter `delivery`.
+    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry_on cannot
+    # name; whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
-    costed: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
@@ -206,8 +216,60 @@ class Options:
     @property
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
-        limits = (self.rate, self.per_key_rate, self.cost_rate, self.budget)
-        return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or any(limit is not None for limit in limits)
+        return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or bool(self.limits)
+
+    # ------------------------------------------------------------------------------------------------ limits
+    @cached_property
+    def local_limits(self) -> tuple[Limit, ...]:
+        """Those of this process."""
+        return tuple(limit for limit in self.limits if limit.shared is None)
+
+    @cached_property
+    def has_costs(self) -> bool:
+        """Whether one of them has a cost."""
+        return any(limit.cost is not None for limit in self.local_limits)
+
+    @cached_property
+    def settled_limit(self) -> Limit | None:
+        """The one limit that was given `cost`."""
+        costed = [limit for limit in self.limits if limit.cost is not None]
+        return costed[0] if len(costed) == 1 else None
+
+    @cached_property
+    def shared_limits(self) -> dict[str, Limit]:
+        """Those of a Shared, by what they are for the database: at most one of each."""
+        return {_place(limit): limit for limit in self.limits if limit.shared is not None}
+
+    @cached_property
+    def limits_shared(self) -> Shared | None:
+        """The Shared of these limits."""
+        return next((limit.shared for limit in self.shared_limits.values()), None)
+
+    @cached_property
+    def costed(self) -> bool:
+        """Whether one of the shared limits has a cost."""
+        return any(limit.cost is not None for limit in self.shared_limits.values())
+
+    def _shared_rate(self, place: str) -> float | None:
+        limit: Any = self.shared_limits.get(place)
+        return None if limit is None else 1 / limit.interval
+
+    @property
+    def rate(self) -> float | None:
+        return self._shared_rate("rate")
+
+    @property
+    def per_key_rate(self) -> float | None:
+        return self._shared_rate("per_key_rate")
+
+    @property
+    def cost_rate(self) -> float | None:
+        return self._shared_rate("cost_rate")
+
+    @property
+    def budget(self) -> float | None:
+        limit: Any = self.shared_limits.get("budget")
+        return None if limit is None else limit.amount
 
     def retries_on(self, error: BaseException) -> bool:
         """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
@@ -234,13 +296,12 @@ def check(
     keyed = given.get("key") is not None
     choice("errors", given.get("errors", "raise"), failures)
     kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
-    prioritised, costed = given.get("priority") is not None, given.get("cost") is not None
-    options = Options(
-        **kept, keyed=keyed, prioritised=prioritised, costed=costed, never_retry=never_retry, is_async=is_async(fn)
-    )
+    prioritised = given.get("priority") is not None
+    options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
+    check_shared_limits(options)
     if not keyed:
         need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
-        for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
+        for name, needed in {**need, "limits": any(limit.per_key for limit in options.limits)}.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
     if 0 < options.max_in_flight < options.workers * options.batch:

@@ -1,4 +1,4 @@
-"""Limits that hold over several processes: `rate`, `per_key_rate`, `cost_rate` and `budget` of a map with `shared`.
+"""Limits that hold over several processes: Rates and a Budget with `shared`.
 
 They hold for all maps that use the same name. One thread per map asks the database:
 
@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from manytail._queue import Event
 
-from ._leasing import LeaseAnswer, LeaseRequest, given_rates
+from ._leasing import LeaseAnswer, LeaseRequest, given_rates, limit_id
 from ._rates import Lead
 from ._threads import Thread
 
@@ -43,9 +42,10 @@ class Request(NamedTuple):
 class Permits:
     """Asks the database for leases, and takes costs from the budget, in one thread. The first request starts it."""
 
-    def __init__(self, shared: Shared, rates: dict[str, float], budget: float | None) -> None:
+    def __init__(self, shared: Shared, rates: dict[bytes, float], budget: float | None) -> None:
         self._shared = shared
-        self._rates = {name.encode(): rate for name, rate in rates.items()}
+        self._rates = rates  # by what names the limit
+        self._drops = any(limit.startswith(b"per_key_rate") for limit in rates)
         self._known = False  # whether the rates were stored with the name
         self._lead = Lead()
         self._drop_at = 0.0
@@ -194,7 +194,7 @@ class Permits:
         leases = self._granted(store, wanted) if len(self._rates) > 1 else self._of_one_limit(store, wanted)
         now = time.monotonic()
         self._lead.took(now - begin)
-        if b"per_key_rate" in self._rates and now >= self._drop_at:
+        if self._drops and now >= self._drop_at:
             self._drop_at = now + DROP_AFTER
             store.drop_limits(b"key:", DROP_AFTER, self._give_up)
         return leases
@@ -218,15 +218,10 @@ class Permits:
 
 def permits_of(options: Options) -> Permits | None:
     """The Permits of a map. None: no limit holds over several processes."""
-    if options.shared is None:
+    if options.limits_shared is None:
         return None
-    rates = {name: getattr(options, name) for name in given_rates(options)}
-    return Permits(options.shared, rates, options.budget) if rates or options.budget is not None else None
-
-
-def own_limits(options: Options) -> Options:
-    """The options for the scheduler. A budget of `shared` is not among them: workers ask the database."""
-    return options if options.shared is None else replace(options, budget=None)
+    rates = {limit_id(options, name): getattr(options, name) for name in given_rates(options)}
+    return Permits(options.limits_shared, rates, options.budget)
 
 
 def _answer(request: Request, affordable: list[bool] | None) -> None:

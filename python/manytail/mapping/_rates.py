@@ -1,11 +1,10 @@
-"""Rates: the starts of one limit have slots 1/rate apart. The generic cell rate algorithm (GCRA, ITU-T I.371). There is
-no clock here: the caller passes the time.
+"""The slots of Rates that hold over several processes. No clock here: the caller passes the time.
 
-A start takes a slot, and happens in the `LATE` seconds from there. So in any t seconds at most 1 + rate * (t + LATE)
-calls start. A waiting start gets its slot even if the timer rings late, so that the average is the rate. One that would
-be later than LATE takes a new slot. While no start waits, slots are not saved up.
+The starts of one limit have slots 1/rate apart: the generic cell rate algorithm (GCRA, ITU-T I.371). A start takes a
+slot, and happens in the `LATE` seconds from there. So in any t seconds at most 1 + rate * (t + LATE) calls start. One
+that would be later than LATE takes a new slot. While no start waits, slots are not saved up.
 
-A limit that holds over several processes (`LeasedSlots`) takes its slots from leases: intervals that a database gives
+A limit takes its slots from leases (`LeasedSlots`): intervals that a database gives
 to one process each (`_shared_store`, `_permits`). A lease has room for one start, or for the starts of LEASE seconds
 and of the lead: the longest of the latest round trips to the database (`Lead`). The next lease is asked for when this
 one is used up, but not earlier than LEASE seconds and the lead before its end. So a slow database costs few slots. A
@@ -17,9 +16,6 @@ have a common slot. So the database grants a slot for each call (`JointSlots`, `
 LEASE seconds ahead. It refuses a call whose key is at its limit while the map is not: with that slot the limit of the
 map would be unused until then, although calls of other keys could start.
 
-Invariants of Slots
-    _next    the next slot is there or later: last slot + amount / rate
-    _since   since when a start has waited; None: none waits
 Invariants of LeasedSlots
     [_begin, _end)   what is leased and not taken, by our clock; empty if _begin >= _end
     asked            a lease is on its way: there is no slot
@@ -37,39 +33,6 @@ MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says not
 _FADING = 0.9  # of the lead that is kept after a shorter round trip
 _NEARLY = 1e-9  # seconds of rounding error
 _CLOCK = 1e-6  # seconds that a database's clock may be inexact by
-
-
-class Slots:
-    """The slots of one limit."""
-
-    __slots__ = ("_interval", "_next", "_since")
-
-    def __init__(self, rate: float) -> None:
-        self._interval = 1 / rate
-        self._next = -math.inf
-        self._since: float | None = None
-
-    @property
-    def next(self) -> float:
-        """No start before that time."""
-        return self._next
-
-    def waits(self, now: float) -> None:
-        """A start waits from `now` on."""
-        if self._since is None:
-            self._since = now
-
-    def idle(self, now: float = 0.0) -> None:
-        """No start waits."""
-        self._since = None
-
-    def take(self, now: float, amount: float = 1.0) -> float:
-        """The slot of a start at `now`, which is not before `next`. The one after it is `amount` / rate later."""
-        slot = max(self._next, now if self._since is None else self._since)
-        if now - slot > LATE:
-            slot = now
-        self._next = slot + amount * self._interval
-        return slot
 
 
 class Lead:
@@ -106,12 +69,6 @@ class LeasedSlots:
         if self.asked:
             return math.inf
         return self._begin if self._has(self._begin, self._wanted) else self._end - LEASE - self._lead
-
-    def waits(self, now: float) -> None:
-        """A start waits. Nothing is kept: slots that pass are lost."""
-
-    def idle(self, now: float = 0.0) -> None:
-        """No start waits."""
 
     def _has(self, slot: float, amount: float) -> bool:
         """Whether the lease has room for a start with that slot."""
@@ -169,12 +126,6 @@ class JointSlots:
         """No start, and no request, before that time. Infinite while a slot is asked for."""
         return math.inf if self.asked else self._next
 
-    def waits(self, now: float) -> None:
-        """A start waits. Nothing is kept: a slot that passes is lost."""
-
-    def idle(self, now: float = 0.0) -> None:
-        """No start waits."""
-
     def needs_lease(self, now: float) -> bool:
         """Whether a slot is to be asked for."""
         return self.next <= now
@@ -229,7 +180,7 @@ def grant(
         of_key = of_map = now
         idle = LEASE  # seconds that the map may be idle for the key
         for part in parts:
-            if part.group == b"per_key_rate":
+            if part.group.startswith(b"per_key_rate"):
                 of_key = max(of_key, tats.get(part.limit, now))
             else:
                 of_map, idle = max(of_map, tats.get(part.limit, now)), min(idle, lengths[part.limit])

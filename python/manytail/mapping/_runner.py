@@ -71,6 +71,18 @@ def _weakly(method: Callable[[_A], object]) -> Callable[[_A], None]:
     return call
 
 
+def _weakly_called(method: Callable[[], object]) -> Callable[[], None]:
+    """A function that calls a method of a runner, while that lives."""
+    found = WeakMethod(method)
+
+    def call() -> None:
+        bound = found()
+        if bound is not None:
+            bound()
+
+    return call
+
+
 class Signal(Protocol):
     """What our `Event`, `threading.Event` and `asyncio.Event` share."""
 
@@ -153,6 +165,10 @@ class Runner:
         if permits is not None:
             permits.fail = _weakly(self.fail)
             permits.leased = _weakly(self.leased)
+        gate = scheduler.gate
+        self.owner = None if gate is None else gate.owner
+        if self.owner is not None:
+            self.owner.wake = _weakly_called(self.poke)
         # The budget's answers, per item, for calls that were not made because their slots had passed.
         self._paid: dict[Item, dict[Item, bool]] = {}
 
@@ -205,12 +221,13 @@ class Runner:
         events, succeeded = self._events, self.scheduler.succeeded
         if not events and self._failure is None:
             return
+        now = 0.0 if self.owner is None else self.now()
         while events:
             event = events.popleft()
             if type(event) is tuple:
                 event[0](*event[1:])
             else:
-                succeeded(event)
+                succeeded(event, now)
         if self._failure is not None:
             error, self._failure = self._failure, None
             self.scheduler.fail(error)
@@ -279,7 +296,7 @@ class Runner:
         """Report the failure of all items of a call that is not made."""
         failures = [Verdict(Kind.FAIL, error=error) for error in errors]
         kept = [self._kept(one, item).error for one, item in zip(failures, call.members(), strict=True)]
-        self._report_end({Kind.FAIL}, self.scheduler.refused, call, kept)
+        self._report_end({Kind.FAIL}, self.scheduler.refused, call, kept, self.now())
 
     @staticmethod
     def _unaffordable(item: Item) -> BaseException:
@@ -316,7 +333,7 @@ class Runner:
         elif item.error is not None:  # the recorded result cannot be read
             self._refuse(item, [item.error])
         elif item.known:
-            self.report(scheduler.recalled, item)
+            self.report(scheduler.recalled, item, self.now())
         elif scheduler.expired:  # nothing was looked up
             self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
         else:
@@ -576,6 +593,8 @@ class Runner:
 
     def _stop(self) -> None:
         self.scheduler.halted = True
+        if self.owner is not None and self.scheduler.gate is not None:
+            self.scheduler.gate.stop(self.now())
         self.scheduler.ready.shutdown(immediate=True)
         self.stopping = True  # after it: a step that is interrupted is repeated by the next call
         self._pending = []
@@ -599,6 +618,15 @@ class Runner:
 
     def calls_ended(self) -> None:
         """The map has been stopped, and its last call has ended: nothing is left to time."""
+        if self.owner is not None:
+            self.report(self._release_limits)
+
+    def _release_limits(self) -> None:
+        if self.scheduler.gate is not None:
+            self.scheduler.gate.ended(self.now())
+
+    def poke(self) -> None:
+        """From any thread: limits may have room. The map's own thread or loop looks. Must not wait."""
         raise NotImplementedError
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:

@@ -22,9 +22,9 @@ and change at most the results of their call. The reader calls `assign`.
                                                                                               halted
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
-    succeeded(item)         the call returned; item.result is set                             ready, output
-    refused(call, errors)   a worker took it, and its items fail without a call               ready, output, halted
-    recalled(item)          a worker took the item and found its recorded result: no call     ready, output
+    succeeded(item, now)    the call returned; item.result is set                             ready, output
+    refused(call, errors, now)  a worker took it, and its items fail without a call           ready, output, halted
+    recalled(item, now)     a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at,
@@ -70,7 +70,6 @@ from typing import Any, NamedTuple
 
 from ._admission import Admission, Lane
 from ._gate import Gate
-from ._idempotency import idempotency_key
 from ._item import Batch, Item, Unfit
 from ._leasing import LeaseAnswer
 from ._options import Options
@@ -119,7 +118,6 @@ class Scheduler:
             prioritised=options.prioritised,
             in_order=options.order == "key",
             weight_of=weight_of,
-            limit_of=_limit_id if options.shared is not None and options.per_key_rate is not None else None,
             shows_keys=options.breaker_open == "fail",
         )
         self.gate = Gate(options, self.admission) if options.gated else None
@@ -275,12 +273,12 @@ class Scheduler:
             due = self._running[item] = now + (math.inf if self.options.timeout is None else self.options.timeout)
             self.wake_at = min(self.wake_at, due)
 
-    def succeeded(self, item: Item) -> None:
+    def succeeded(self, item: Item, now: float = 0.0) -> None:
         if self._running:
             self._running.pop(item, None)
         gate = self.gate
         if gate is not None:
-            gate.succeeded(item)
+            gate.succeeded(item, now)
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
@@ -292,10 +290,10 @@ class Scheduler:
         if self.gate is None and self.admission.reports_starts and self._open and item.deferred is None:
             self.admission.started(item.lane)
 
-    def recalled(self, item: Item) -> None:
+    def recalled(self, item: Item, now: float) -> None:
         """A worker took the item and found its result recorded: no call."""
         if self.gate is not None:
-            self.gate.recalled(item)
+            self.gate.recalled(item, now)
         elif item.attempts == 0:
             self._left_ready(item)
         if self._slots and self._open:
@@ -305,11 +303,11 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def refused(self, call: Item, errors: list[Any]) -> None:
+    def refused(self, call: Item, errors: list[Any], now: float) -> None:
         """A worker took the call and does not make it: the error of each of its items. The budget of `shared` has room
         for none of them, or the recorded result cannot be read."""
         if self.gate is not None:
-            self.gate.deferred(call)
+            self.gate.uncalled(call, now)
         elif call.attempts == 0:
             self._left_ready(call)
         if self._open:
@@ -406,7 +404,7 @@ class Scheduler:
     def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
         if verdict.kind is Kind.DEFER:
-            self.gate.deferred(item)
+            self.gate.deferred(item, now)
         else:
             for each in self.gate.flat([item]):
                 each.last_error = verdict.error
@@ -421,7 +419,10 @@ class Scheduler:
             item.deferred = (item.deferred or 0.0) + verdict.seconds
             self.deferred += len(item.members())
             if due > item.lane.paused_until:
-                (self.admission if self.gate is None else self.gate).pause(item.lane, due)
+                if self.gate is None:
+                    self.admission.pause(item.lane, due)
+                else:
+                    self.gate.pause(item.lane, due, now)
                 heappush(self._timers, (due, next(self._numbers), item.lane))
         else:
             self.retried += len(item.members())
@@ -500,12 +501,14 @@ class Scheduler:
                 self.gate.dispatch(self.in_flight >= self.window, now)
                 self._apply_gate_effects()
             self.wake_at = min(self.wake_at, self.gate.wake_at)
+            if self.gate.error is not None:
+                self.fail(self.gate.error)
 
     def missed(self, item: Item, now: float) -> None:
         assert self.gate is not None
-        self.gate.missed(item)
+        self.gate.missed(item, now)
         if self.expired:
-            for waiting in self.gate.drain():
+            for waiting in self.gate.drain(now):
                 self._fail(waiting, self.deadline_exceeded())
         self._fail_waiting(item.lane, now)
 
@@ -551,7 +554,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ time
     def tick(self, now: float) -> None:
         if self._deadline_at <= now and not self.expired:
-            self._expire()
+            self._expire(now)
         due = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heappop(self._timers)[2])
@@ -580,7 +583,7 @@ class Scheduler:
         deadline = math.inf if self.expired else self._deadline_at
         self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
 
-    def _expire(self) -> None:
+    def _expire(self, now: float) -> None:
         """The deadline: every item that is not running fails, every running call is to be abandoned.
 
         Once the map is halted nothing is decided about waiting items, and the queue may have been shut down.
@@ -590,7 +593,7 @@ class Scheduler:
         if not self.halted:
             waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
             waiting = (
-                waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain()
+                waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain(now)
             )
         self._timers.clear()
         self.resting = 0
@@ -687,11 +690,6 @@ def _needed_per_key(options: Options) -> int:
     """per_key, or 0 where no item would wait for it: without retries, and unless the key is paused, at most `workers`
     items of a key hold a slot."""
     return 0 if options.per_key >= options.workers and not options.retries else options.per_key
-
-
-def _limit_id(key: Any) -> bytes:
-    """The name of a key's limit in a database. TypeError: a type that has no stable encoding."""
-    return b"key:" + bytes.fromhex(idempotency_key(key))
 
 
 def _holds_slot(call: Item) -> bool:

@@ -112,7 +112,11 @@ class ThreadRunner(Runner):
         self.locked(int)  # handles what the last calls reported
 
     def calls_ended(self) -> None:
+        super().calls_ended()
         self._timer.close()
+
+    def poke(self) -> None:
+        self._timer.poke()
 
     def flush(self) -> None:
         """After `close`: wait until all results are recorded, and costs that were given back are stored."""
@@ -144,6 +148,10 @@ class _Timer:
             self._thread.start()
         else:
             self._wakeup.set()
+
+    def poke(self) -> None:
+        """Have the thread look at once. It runs, or will be started with the next `set`."""
+        self._wakeup.set()
 
     def close(self) -> None:
         """Let the thread end: nothing is left to time."""

@@ -235,6 +235,8 @@ class ThreadWorkers:
     def _work(self, worker: _Worker) -> None:
         runner = self._runner
         try:
+            if runner.owner is not None:
+                runner.owner.hold()
             stack = ExitStack()
             if worker.overdue is not None:
                 runner.timed_out(*worker.overdue)
@@ -439,6 +441,8 @@ class LoopWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
         memory, permits, reports_starts = runner.memory, runner.permits, scheduler.reports_starts
+        if runner.owner is not None:
+            runner.owner.hold()
         while True:
             item = None
             try:

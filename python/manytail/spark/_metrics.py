@@ -64,7 +64,9 @@ class CallMeter:
 
     def __init__(self, options: Options) -> None:
         self._limit = math.inf if options.timeout is None else options.timeout
-        self._costed = options.costed
+        limit = options.settled_limit
+        self._shared = limit is not None and limit.shared is not None
+        self._place = None if limit is None or self._shared else options.local_limits.index(limit)
         self._is_async = options.is_async
 
     def measured(self, call: Callable[[Item], Any]) -> Callable[[Item], Any]:
@@ -104,6 +106,12 @@ class CallMeter:
         arrays = [pa.array(values, kind) for values, kind in zip(columns, _KINDS, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=_FIELDS)
 
+    def _cost(self, row: Any) -> float:
+        """Of one call of the row."""
+        if self._place is not None:
+            return float(row.costs[self._place])
+        return float(row.cost) if self._shared else 1.0
+
     def _values(self, row: Any, now: float) -> tuple[int, float, float, float, bool, float]:
         measure: Measure = row.measure
         measure.settle(self._limit, now)
@@ -113,7 +121,7 @@ class CallMeter:
         deferred = row.deferred or 0.0
         end = measure.ended if measure.calls and not row.known else now
         waited = max(0.0, end - measure.began - measure.ran - deferred)
-        return attempts, waited, measure.ran, deferred, remembered, attempts * (row.cost if self._costed else 1.0)
+        return attempts, waited, measure.ran, deferred, remembered, attempts * self._cost(row)
 
 
 def _end(measures: list[Measure], running: list[float]) -> None:

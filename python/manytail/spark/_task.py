@@ -29,7 +29,7 @@ from manytail.mapping import Delivery
 from manytail.mapping._item import Batch, Item, Unfit, batch_result
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
-from manytail.mapping._permits import own_limits, permits_of
+from manytail.mapping._permits import permits_of
 from manytail.mapping._remember import Memory
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._thread_runner import ThreadRunner
@@ -65,7 +65,7 @@ class Work:
     types: tuple[DataType, ...] | None = None
     key: int | None = None  # this and the next three: positions of columns in the input batches
     priority: int | None = None
-    cost: int | None = None
+    costs: tuple[int | None, ...] = ()  # of each limit
     row_id: int | None = None
     append: bool = False
     metrics: bool = False
@@ -119,9 +119,8 @@ class InputBatch:
         if work.priority is not None:
             for row, priority in zip(rows, self.batch.column(work.priority).to_pylist(), strict=True):
                 row.priority = float("inf") if priority is None else priority
-        if work.cost is not None:
-            for row, cost in zip(rows, self.batch.column(work.cost).to_pylist(), strict=True):
-                set_cost(row, cost)
+        if any(position is not None for position in work.costs):
+            set_costs(rows, work, [None if at is None else self.batch.column(at).to_pylist() for at in work.costs])
         if work.options.dedup or work.options.remember:
             for row, digest in zip(rows, row_digests(self._identifying()), strict=True):
                 row.identity = digest
@@ -156,12 +155,19 @@ class InputBatch:
         return column_reader(column.type, self._task.zone)(column)
 
 
-def set_cost(row: Item, cost: Any) -> None:
-    """Set the cost. A bad cost fails its row."""
-    if cost is None or not 0 <= cost <= sys.float_info.max:
-        row.error, row.cost = ValueError(f"cost: {cost} (expected: a finite number >= 0)"), 0.0
-    else:
-        row.cost = float(cost)
+def set_costs(rows: list[Item], work: Work, columns: list[list[Any] | None]) -> None:
+    """Set what each row takes of each limit. columns: of each limit; None: it takes 1. A bad cost fails its row."""
+    limits = work.options.limits
+    for index, row in enumerate(rows):
+        costs = []
+        for column in columns:
+            cost = 1.0 if column is None else column[index]
+            if cost is None or not 0 <= cost <= sys.float_info.max:
+                row.error, cost = ValueError(f"cost: {cost} (expected: a finite number >= 0)"), 0.0
+            costs.append(float(cost))
+        row.costs = tuple(cost for cost, limit in zip(costs, limits, strict=True) if limit.shared is None)
+        shared = zip(costs, limits, columns, strict=True)
+        row.cost = next((cost for cost, limit, column in shared if limit.shared is not None and column is not None), 1.0)
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
@@ -201,7 +207,7 @@ class Task:
         """Finished rows, in the lists that become output batches. Raises what failed the task."""
         options = self.work.options
         self._scheduler = scheduler = Scheduler(
-            own_limits(options),
+            options,
             weight_of=None if options.weights is None else _weight,
             buffer=self._batch_rows,
             buffer_bytes=BATCH_BYTES,
@@ -217,8 +223,9 @@ class Task:
         runner = ThreadRunner(
             scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
         )
-        if options.shared is not None:
-            options.shared._keep()  # a worker process runs many tasks
+        for shared in (options.shared, options.limits_shared):
+            if shared is not None:
+                shared._keep()  # a worker process runs many tasks
         reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)

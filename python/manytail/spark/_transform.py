@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -12,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Shared
+from manytail.mapping import Limit, Shared
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
@@ -53,11 +54,7 @@ def map_concurrent(
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
-    rate: float | None = None,
-    per_key_rate: float | None = None,
-    cost: str | Column | None = None,
-    cost_rate: float | None = None,
-    budget: float | None = None,
+    limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     row_id: str | Column | None = None,
     shared: Shared | None = None,
@@ -68,9 +65,8 @@ def map_concurrent(
 ) -> DataFrame:
     """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
 
-    A row is emitted exactly once per successful task: none is lost or doubled, whatever fails. Limits hold per task.
-    With `shared` they hold for all tasks, jobs and clusters that use the same Shared. docs/spark.md describes every
-    option in full.
+    A row is emitted exactly once per successful task: none is lost or doubled, whatever fails. docs/spark.md describes
+    every option in full.
 
     Parameters
     ----------
@@ -83,13 +79,15 @@ def map_concurrent(
     schema : str or StructType
         The columns that `fn` returns. They are nullable, whatever it says.
     workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, rate, per_key_rate, cost_rate, setup
+    breaker_reset, breaker_open, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
     batch, linger : int, float
         With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many
         results.
-    cost : str or Column
-        Numeric, >= 0; the cost of a row for `cost_rate`. Null or another value fails the row.
+    limits : Rate, Budget, Concurrency, or a list of them
+        A limit holds for all tasks, jobs and clusters that use its Shared. One without `shared` must say
+        `per_task=True`: each task has its own. Its cost is a column (a name or a Column), numeric, >= 0. Null or
+        another value fails the row.
     dedup : int
         Rows that are equal in all columns, or in `row_id`, share one call, and its result among the last `dedup` ones.
     order : {"input", "key", "completion"}
@@ -114,9 +112,6 @@ def map_concurrent(
         Results are recorded in `shared`, in Arrow's format. A row whose result was recorded when it was looked up is
         not called, in a retried task or in a job that is run again. A name that has results of another schema is a
         ValueError.
-    budget : float
-        The highest cost of all calls of all that use `shared`; needs `shared`. A row that does not fit fails with
-        BudgetExceeded.
 
     Returns
     -------
@@ -149,7 +144,9 @@ def map_concurrent(
     source = Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
-    cost_at = source.add("cost", cost, (T.NumericType,), "a numeric column")
+    costs_at = tuple(
+        source.add("cost", limit.cost, (T.NumericType,), "a numeric column") for limit in checked.limits
+    )
     row_id_at = source.add("row_id", row_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
@@ -163,7 +160,7 @@ def map_concurrent(
     fields += more.values()
     work = Work(
         fn=fn,
-        options=checked,
+        options=replace(checked, limits=tuple(limit.without_cost() for limit in checked.limits)),
         result=result,
         time_zone=zone,
         max_records=max_records,
@@ -171,7 +168,7 @@ def map_concurrent(
         types=tuple(field.dataType for field in source.schema.fields),
         key=key_at,
         priority=priority_at,
-        cost=cost_at,
+        costs=costs_at,
         row_id=row_id_at,
         append=append,
         metrics=metrics,
@@ -182,18 +179,20 @@ def map_concurrent(
 
 def check_shared(checked: Options) -> Options:
     """Checks that apply only where options are sent to other processes."""
-    shared = checked.shared
-    if shared is None:
-        if checked.budget is not None:
+    for limit in checked.limits:
+        if limit.shared is None and not limit.per_task:
             raise options.bad_value(
-                "budget", checked.budget, "shared is given: a budget for each task would mean nothing"
+                "limits", limit, "shared, which all tasks keep together, or per_task=True: each task has its own"
             )
-    elif shared._has_literal_password():
-        raise options.bad_value(
-            "shared",
-            shared,
-            "a URL without a password, which travels with the job: env:NAME, or a callable that returns it",
-        )
+        if callable(limit.cost):
+            raise options.bad_value("limits", limit, "a cost that is a column: its name or a Column")
+    for shared in [checked.shared, *(limit.shared for limit in checked.limits)]:
+        if shared is not None and shared._has_literal_password():
+            raise options.bad_value(
+                "shared",
+                shared,
+                "a URL without a password, which travels with the job: env:NAME, or a callable that returns it",
+            )
     return checked
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Shared
+from manytail.mapping import Limit, Shared
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options, RetryOn
 
@@ -43,8 +43,7 @@ def concurrent_udf(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "column"] = "raise",
-    rate: float | None = None,
-    budget: float | None = None,
+    limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     shared: Shared | None = None,
     remember: bool = False,
@@ -62,7 +61,7 @@ def concurrent_udf(
     returnType : str or DataType
         Of the value that `fn` returns.
     workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, rate, budget, dedup, shared, remember, setup
+    breaker_reset, breaker_open, limits, dedup, shared, remember, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
