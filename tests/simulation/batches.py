@@ -109,7 +109,8 @@ class BatchModel(GatedModel):
     def _check_new(self, unit: Any, now: float) -> None:
         """New items are called in input order, and none before its batch is full or has waited."""
         settings, records = self.settings, unit.records
-        chosen = bool(settings.dedup) or settings.budget is not None  # some items of the batch may have been left out
+        # Items of the batch may have been answered, or its halves are called because it does not fit.
+        chosen = bool(settings.dedup) or settings.budget is not None or settings.concurrency is not None
         numbers = [record.number for record in records]
         self.demand(numbers == sorted(numbers), f"{unit} is not in input order")
         if chosen:

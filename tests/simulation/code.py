@@ -12,7 +12,6 @@ FILES = {
     "admission": "manytail.mapping._admission",
     "breaker": "manytail.mapping._breaker",
     "batches": "manytail.mapping._batches",
-    "budget": "manytail.mapping._budget",
     "dedup": "manytail.mapping._dedup",
     "gate": "manytail.mapping._gate",
     "leasing": "manytail.mapping._leasing",

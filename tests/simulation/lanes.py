@@ -79,7 +79,7 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running", "slot_at",
+        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running",
         "unreported", "until", "weight",
     )  # fmt: skip
 
@@ -93,7 +93,6 @@ class Lane:
         self.held = 0  # slots: items called and not finished
         self.running = 0  # calls under way
         self.until = -math.inf  # no call before that time
-        self.slot_at = -math.inf  # per_key_rate: the time of the next slot
         self.breaker = KeyBreaker()
         self.paused = False
         self.best: float | None = None  # the priority of what may start next; None: nothing may

@@ -1,18 +1,17 @@
-"""The model of what a gate decides: slots of rates, breakers of keys, the budget.
+"""The model of what a gate decides: slots of rates, breakers of keys, budget and concurrency.
 
-Besides the events of every map, the world tells it what it sees in the gate: an item is in `ready`, with the slots that
-it got; it went back; it waits for the budget; it failed without a call. Each of these is checked against the contract:
-whether it is allowed, and, when a worker has nothing to do, whether something else was required.
+Besides the events of every map, the world tells it what it sees in the gate: an item is in `ready`, and when the next
+slots of each rate come; it went back; it failed without a call. Each of these is checked against the contract: whether
+it is allowed, and, when a worker has nothing to do, whether something else was required.
 
     state      the item is
-    aside      waiting until the cost of running calls is known
     taken      in `ready` or with a worker
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from heapq import heappush
 from typing import Any
 
@@ -22,7 +21,7 @@ from .lanes import Error, Lane, Record
 from .model import Model
 from .settings import Settings
 
-LATE = 0.1  # seconds that a start may be behind its slot
+LATE, GRACE = 0.1, 0.05  # seconds that a start, and a slot that is taken, may be behind the slot
 NEARLY = 1e-9
 
 
@@ -31,10 +30,9 @@ class GatedModel(Model):
 
     def __init__(self, settings: Settings, worker_window: int) -> None:
         super().__init__(settings, worker_window)
-        self.offered: dict[Record, dict[str, float]] = {}  # in `ready`, and the slots that they got
+        self.offered: dict[Record, float] = {}  # in `ready`, and until when they may start
         self.begun: dict[Record, None] = {}  # with a worker
-        self.late: dict[Record, dict[str, float]] = {}  # with a worker that took them too late and has not reported it
-        self.aside: dict[Record, None] = {}
+        self.late: dict[Record, float] = {}  # with a worker that took them too late and has not reported it
         self.refused: dict[Record, Error] = {}  # by this event
         self.leaders: dict[int, Record] = {}  # by identity: of equal items the one that is called
         self.following: dict[Record, None] = {}
@@ -44,13 +42,12 @@ class GatedModel(Model):
         self.fresh_results: dict[int, Any] = {}  # of this event: several at once where calls get batches
         self.fails_last = False  # this event finished results, and after them the item that fails the map
         self.spent = 0.0
-        self.next_slots = {"rate": -math.inf, "cost_rate": -math.inf}
+        # By limit and, for that of a key, the key: from when on it has slots, at the earliest and at the latest.
+        self.next_slots: dict[Any, tuple[float, float]] = {}
+        self.given_back: Counter[Any] = Counter()  # by what did not begin
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
         self.changed: dict[Lane, None] = {}  # lanes where something that waited for a call may continue
-
-    @property
-    def apart(self) -> int:
-        return len(self.aside)
+        self.without_slot: dict[Lane, None] = {}  # lanes that wait for a slot of their key
 
     @property
     def busy(self) -> list[Record]:
@@ -64,7 +61,7 @@ class GatedModel(Model):
                 self._resume(lane, now)
             self.changed.clear()
 
-    def offer(self, record: Record, slots: dict[str, float], now: float) -> None:
+    def offer(self, record: Record, until: float, now: float) -> None:
         """The item has passed the gate."""
         lane, settings = record.lane, self.settings
         self.demand(len(self.busy) < settings.workers, f"{record} starts, and no worker is free")
@@ -78,16 +75,22 @@ class GatedModel(Model):
         if record in lane.unreported:
             lane.unreported.remove(record)
             self.touch(lane)
-        self._take_slots(record, slots, now)
-        if settings.budget is not None:
-            total = self.spent + sum(other.cost for other in self.busy) + record.cost
-            self.demand(total <= settings.budget, f"{record} starts, which makes {total} of budget {settings.budget}")
+        self._take_slots(record, until, now)
+        running = sum(other.cost for other in self.busy) + record.cost
+        for name, limit, total in self._sums(running):
+            self.demand(total <= limit, f"{record} starts, which makes {total} of {name} {limit}")
         if settings.breaker:
             lane.breaker.counting.add(record)
             if lane.breaker.opened:
                 lane.breaker.probe = record
-        self.offered[record] = slots
+        self.offered[record] = until
         self.limit(lane, now)
+
+    def _sums(self, running: float) -> list[tuple[str, float, float]]:
+        """Of budget and concurrency: name, amount, and what is taken."""
+        settings = self.settings
+        sums = [("budget", settings.budget, self.spent + running), ("concurrency", settings.concurrency, running)]
+        return [(name, limit * (1 + NEARLY), total) for name, limit, total in sums if limit is not None]
 
     def check_equal(self, record: Record) -> None:
         leader = self.leaders.setdefault(record.identity, record)
@@ -96,27 +99,36 @@ class GatedModel(Model):
             record.identity not in self.results, f"{record} is called though the result of an equal item is known"
         )
 
-    def _take_slots(self, record: Record, slots: dict[str, float], now: float) -> None:
-        """Slots are 1/rate apart, in cost cost/cost_rate, and no start is before its slot."""
-        settings = self.settings
-        wanted = {name for name in ("rate", "cost_rate", "per_key_rate") if getattr(settings, name) is not None}
-        self.demand(set(slots) == wanted, f"{record} has slots of {set(slots)} (expected: {wanted})")
-        for name, slot in slots.items():
-            before = record.lane.slot_at if name == "per_key_rate" else self.next_slots[name]
-            self.demand(
-                slot >= before - NEARLY, f"{record} has the slot {slot} of {name} (expected: not before {before})"
-            )
-            self.demand(slot <= now + NEARLY, f"{record} starts before its slot of {name}, {slot}")
-            after = slot + (record.cost if name == "cost_rate" else 1) / getattr(settings, name)
-            if name == "per_key_rate":
-                record.lane.slot_at = after
-            else:
-                self.next_slots[name] = after
+    def _take_slots(self, record: Record, until: float, now: float) -> None:
+        """No start is before the slot of each rate. Slots are 1/rate apart, in cost cost/cost_rate."""
+        rates = any(self.settings.limits[name] is not None for name in ("rate", "cost_rate", "per_key_rate"))
+        self.demand(not rates or until <= now + LATE + NEARLY, f"{record} may start until {until}")
+        for name in ("rate", "cost_rate", "per_key_rate"):
+            rate = self.settings.limits[name]
+            if rate is not None:
+                place = name, record.key if name == "per_key_rate" else None
+                first, last = self.next_slots.get(place, (-math.inf, -math.inf))
+                self.demand(first <= now + NEARLY, f"{record} starts before its slot of {place}, {first}")
+                # A slot of long ago is taken only if something was given back.
+                first = max(first, now - GRACE - self.given_back[place] / rate)
+                taken = self._cost(name, record) / rate
+                self.next_slots[place] = first + taken, max(last, now) + taken
+
+    def see_slots(self, after: dict[Any, float]) -> None:
+        """From when on rates have slots, after all starts of an event."""
+        for place, at in after.items():
+            first, last = self.next_slots.get(place, (-math.inf, at))
+            self.demand(first - NEARLY <= at <= last + NEARLY, f"slots of {place} from {at} (expected: {first}, {last})")
+            self.next_slots[place] = at, at
+
+    def _cost(self, name: str, record: Record) -> float:
+        """What it takes of a rate. A batch takes the sum of its items'."""
+        return record.cost if name == "cost_rate" else float(len(getattr(record, "records", "1")))
 
     def comes_late(self, record: Record, now: float) -> None:
         """A worker has taken it and does not begin its call."""
-        slots = self.late[record] = self.offered.pop(record)
-        self.demand(bool(slots) and now > min(slots.values()) + LATE - NEARLY, f"{record} is not too late for {slots}")
+        until = self.late[record] = self.offered.pop(record)
+        self.demand(now > until - NEARLY, f"{record} is not too late for {until}")
 
     def take_back(self, record: Record, now: float) -> None:
         """The item went back from `ready`, or from its worker because it was too late for its slots."""
@@ -128,6 +140,9 @@ class GatedModel(Model):
         self.disturbed = True
         self.taken -= 1
         lane.running -= 1
+        for place in self.next_slots:
+            if place[1] in (None, record.key):
+                self.given_back[place] += self._cost(place[0], record)
         self.undo(record)
         self.go_back(record)
 
@@ -146,46 +161,27 @@ class GatedModel(Model):
 
     def begin(self, record: Record, now: float) -> None:
         """Its call begins."""
-        slots, lane, settings = self.offered.pop(record), record.lane, self.settings
+        until, lane, settings = self.offered.pop(record), record.lane, self.settings
         self.demand(lane.until <= now, f"the call of {record} begins although its key is deferred until {lane.until}")
         self.demand(not lane.breaker.rests(now), f"the call of {record} begins while its breaker is open")
-        for name, slot in slots.items():
-            self.demand(
-                now <= slot + LATE + NEARLY,
-                f"the call of {record} begins at {now}, too late for its slot {slot} of {name}",
-            )
+        self.demand(now <= until + NEARLY, f"the call of {record} begins at {now}, which is after {until}")
         self.begun[record] = None
         for option, key in (("rate", None), ("cost_rate", None), ("per_key_rate", record.key)):
-            rate = getattr(settings, option)
+            rate = settings.limits[option]
             if rate is not None:
                 starts = self.begins.setdefault((option, key), [])
-                starts.append((now, record.cost if option == "cost_rate" else 1.0))
-                self._check_windows(option, rate, starts)
+                starts.append((now, self._cost(option, record)))
+                self._check_windows((option, key), rate, starts)
 
-    def _check_windows(self, option: str, rate: float, starts: list[tuple[float, float]]) -> None:
-        """In any t seconds at most 1 + rate * (t + LATE) calls start. In cost, the last call's cost is added."""
+    def _check_windows(self, place: Any, rate: float, starts: list[tuple[float, float]]) -> None:
+        """In any t seconds at most 1 + rate * (t + LATE) calls start, and what was given back. In cost, the last call's
+        cost is added."""
         now, last = starts[-1]
         total = 0.0
         for begin, cost in reversed(starts[:-1]):
             total += cost
-            self.demand(
-                total <= rate * (now - begin + LATE) + NEARLY, f"{option}: {total} and {last} start in {now - begin} s"
-            )
-
-    def wait_for_budget(self, record: Record) -> None:
-        """The item waits for the budget, without a slot."""
-        if record.state == "follows":  # its leader has failed by the same event
-            del self.following[record]
-            self.leaders[record.identity] = record
-            self.come_back(record)
-        self.withdraw(record)
-        self.disturbed = self.mixed = True
-        record.state = "aside"
-        self.aside[record] = None
-
-    def stop_waiting(self, record: Record) -> None:
-        del self.aside[record]
-        self.come_back(record)
+            most = rate * (now - begin + LATE) + self.given_back[place] + NEARLY
+            self.demand(total <= most, f"{place}: {total} and {last} start in {now - begin} s")
 
     def withdraw(self, record: Record) -> None:
         self.leave(record)
@@ -208,7 +204,7 @@ class GatedModel(Model):
         called = (
             leader in passed
             or leader is self.leaders.get(record.identity)
-            or leader.state in ("ready", "aside", "refused")
+            or leader.state in ("ready", "refused")
         )
         self.demand(
             called and leader is not record and leader.identity == record.identity, f"{record} follows {leader}"
@@ -252,18 +248,19 @@ class GatedModel(Model):
             wanted: Error = error
         else:
             self.demand(
-                settings.budget is not None and self.spent + record.cost > settings.budget,
+                any(total > limit for _, limit, total in self._sums(0.0 + record.cost)),
                 f"{record} fails with {error!r}",
             )
-            wanted = record.last_error or BudgetExceeded
+            never = settings.concurrency is not None and record.cost > settings.concurrency
+            spends = settings.budget is not None and self.spent + record.cost > settings.budget
+            wanted = (record.last_error or BudgetExceeded) if spends else ValueError
+            self.demand(spends or never, f"{record} fails with {error!r}")
             self.disturbed = True
         if self.leaders.get(record.identity) is record:
             del self.leaders[record.identity]  # an equal item may be called by the same event
         self.refused[record] = wanted
         self.mixed = True
-        if record.state == "aside":
-            del self.aside[record]
-        elif record.state == "follows":
+        if record.state == "follows":
             del self.following[record]
         elif record.state == "resting":
             self.timers = [entry for entry in self.timers if entry[2] is not record]
@@ -302,7 +299,7 @@ class GatedModel(Model):
             self.demand(right, f"{record} stands in `ready`, and its breaker has opened")
         if self.open and self.settings.breaker_open == "fail" and self.settings.breaker:
             for record in self.flying:
-                waits = record.state in ("ready", "resting", "aside") and record not in self.leads_next
+                waits = record.state in ("ready", "resting") and record not in self.leads_next
                 self.demand(
                     not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open"
                 )
@@ -311,21 +308,20 @@ class GatedModel(Model):
         """Check that nothing that could start was held back."""
         if not self.open:
             return
-        for record in self.aside:
-            running = sum(other.cost for other in self.busy)
-            budget = self.settings.budget
-            assert budget is not None
-            self.demand(
-                self.spent + record.cost <= budget < self.spent + running + record.cost,
-                f"{record} waits for the budget",
-            )
-        if len(self.busy) >= self.settings.workers:
+        if len(self.busy) >= self.settings.workers or self._may_wait_for_room():
             return
-        due = max(self.next_slots.values())
+        due = max([at for (_, key), (_, at) in self.next_slots.items() if key is None], default=-math.inf)
         if due <= now - NEARLY:
             self.nothing_waits(now)
         elif any(lane.best is not None for lane in self.lanes.values()):
             self.demand(wake_at <= due + NEARLY, f"the timer rings at {wake_at}, the next slot comes at {due}")
+
+    def _may_wait_for_room(self) -> bool:
+        """Whether an item may have to wait for the end of a call."""
+        running = sum(other.cost for other in self.busy)
+        waiting = [record.cost for record in self.flying if record.state == "ready"]
+        full = any(total > limit for cost in waiting for _, limit, total in self._sums(running + cost))
+        return bool(self.busy) and (full or self.settings.group > 1 and bool(self._sums(running)))
 
     def nothing_waits(self, now: float) -> None:
         """A worker is free, and all slots have come."""
@@ -403,23 +399,46 @@ class GatedModel(Model):
             self.push_timer(until, lane)
         self.limit(lane, stamp)
 
+    def check_room(self, room: int, window: int) -> None:
+        """Where a limit holds back the next item, the window may grow or not: other items may wait for their keys."""
+        held_back = any(limit is not None for limit in self.settings.limits.values())
+        if held_back and window == self.window and self._grows():
+            closed = self.halted or self.ended or self._bytes_are_used_up()
+            self.demand(room == (0 if closed else window - self.in_flight), f"room for {room}, window {window}")
+        else:
+            super().check_room(room, window)
+
     def blocked_until(self, lane: Lane) -> float:
         if lane.breaker.probe is not None:
             return math.inf
-        return max(lane.until, lane.slot_at, lane.breaker.until if lane.breaker.opened else -math.inf)
+        return max(lane.until, lane.breaker.until if lane.breaker.opened else -math.inf)
 
     def limit(self, lane: Lane, now: float) -> None:
         until = self.blocked_until(lane)
         if until > now and not self.expired:
             lane.paused = True
-            if until < math.inf:
+            if self._slot_of(lane) < until < math.inf:  # else the timer may be that of the slot
                 heappush(self.timers, (until, next(self.numbers), lane))
             self.touch(lane)
+        if (lane in self.without_slot or self._slot_of(lane) > now) and not self.expired:
+            lane.paused = True
+            self.without_slot[lane] = None
+            self.touch(lane)
+
+    def _slot_of(self, lane: Lane) -> float:
+        """When the next slot of the key's own rate comes, at the latest."""
+        return self.next_slots.get(("per_key_rate", lane.key), (-math.inf, -math.inf))[1]
 
     def _resume(self, lane: Lane, now: float) -> None:
         lane.paused = False
         self.limit(lane, now)
         self.touch(lane)
+
+    def ticked(self, now: float, overdue: list[tuple[Record, BaseException]], slack: float) -> None:
+        for lane in [lane for lane in self.without_slot if self._slot_of(lane) <= now]:
+            del self.without_slot[lane]
+            self._resume(lane, now)
+        super().ticked(now, overdue, slack)
 
     def lane_is_due(self, lane: Lane, now: float) -> None:
         self._resume(lane, now)
@@ -428,13 +447,12 @@ class GatedModel(Model):
     def _expire(self) -> None:
         super()._expire()
         if not self.halted:
-            self.aside.clear()
             self.following.clear()
 
     def check_end(self, scheduler: Any) -> None:
         gate = scheduler.gate
         if not self.halted:
-            left = [*gate.starts, *gate._unaffordable, *gate.rechecks, *gate.refused, *gate.answered, *gate._leaders]
+            left = [*gate.starts, *gate.rechecks, *gate.refused, *gate.answered, *gate._leaders]
             left += [] if gate._dedup is None or self.expired else [*gate._dedup._leaders, *gate._dedup._followers]
             self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
         super().check_end(scheduler)

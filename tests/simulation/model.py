@@ -81,11 +81,6 @@ class Model(Lanes):
         return self.arrivals - self.dropped - self.took - self.buffered
 
     @property
-    def apart(self) -> int:
-        """How many items wait for something else than an earlier item or their key: the budget. None without a gate."""
-        return 0
-
-    @property
     def over(self) -> bool:
         return self.ended and not self.flying and not self.held_back and self.popped == self.took == len(self.emitted)
 
@@ -221,7 +216,7 @@ class Model(Lanes):
         self.resting = 0
         if not self.halted:
             for record in [
-                record for record in self.flying if record.state in ("ready", "resting", "aside", "follows")
+                record for record in self.flying if record.state in ("ready", "resting", "follows")
             ]:
                 self.together.add(record)
                 self.fail(record, DeadlineExceeded)
@@ -360,7 +355,7 @@ class Model(Lanes):
         if self.settings.sized and 2 * self._bytes() > self.settings.window_bytes:
             return False
         to_run = self.taken + sum(map(self.startable, self.lanes.values()))
-        blocked = self.in_flight - to_run - self.resting - self.apart
+        blocked = self.in_flight - to_run - self.resting
         beyond = len(self.emitted) - self.popped - self.buffered
         return beyond <= 0 and blocked > 0 and to_run < self.settings.workers
 

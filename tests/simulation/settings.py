@@ -88,6 +88,7 @@ class Settings:
     costs: tuple[float, ...] = ()  # of items; () where the map has no cost
     cost_rate: float | None = None
     budget: float | None = None
+    concurrency: float | None = None
     dedup: int = 0
     group: int = 1  # the option `batch`
     linger: float = 0.0
@@ -104,9 +105,17 @@ class Settings:
         return bool(self.priorities)
 
     @property
+    def limits(self) -> dict[str, float | None]:
+        """In the order in which the map has them."""
+        return {
+            "rate": self.rate, "per_key_rate": self.per_key_rate, "cost_rate": self.cost_rate, "budget": self.budget,
+            "concurrency": self.concurrency,
+        }  # fmt: skip
+
+    @property
     def gated(self) -> bool:
         return bool(self.breaker) or any(
-            (self.rate, self.per_key_rate, self.cost_rate, self.budget is not None, self.dedup, self.group > 1)
+            (*(limit is not None for limit in self.limits.values()), self.dedup, self.group > 1)
         )
 
     @property
@@ -188,6 +197,7 @@ def _limits(rng: Random, keyed: bool) -> dict[str, Any]:
         "budget": some([0.0, 10.0, 40.0, 100.0], None),
         "dedup": some([1, 2, 100], 0),
         "identities": rng.choice([2, 10, 40]),
+        "concurrency": some([1.0, 2.5, 6.0], None, 0.2),
     }
 
 

@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import BudgetExceeded, Empty, RetryLater
+from manytail import BudgetExceeded, Empty, Rate, RetryLater, Shared
 from manytail.mapping._options import Options
 
 from .code import Code
@@ -130,17 +130,20 @@ class Database:
         settings, now, leases = self.world.settings, self.world.now, []
         for each in wanted:
             limit, group, own, amount = each.parts[0]
-            rate = getattr(settings, group.decode())
+            rate = self._rate(group)
             start = max(self.tats.get(limit, now), now)
             self.tats[limit] = start + amount / rate
             self._check_lease(task, each.parts[0], amount / own, start + amount / rate)
             leases.append((each, start, rate, True, False))
         return leases
 
+    def _rate(self, group: bytes) -> float:
+        return float(getattr(self.world.settings, group.decode().partition(":")[0]))
+
     def _check_lease(self, task: Task, part: Any, length: float, end: float) -> None:
         """length: in seconds, as far as the task knows."""
         world, settings = self.world, self.world.settings
-        single = max(settings.costs) if part.group == b"cost_rate" else 1.0
+        single = max(settings.costs) if part.group == b"cost_rate:cost_rate" else 1.0
         world.demand(length <= max(LEASE + task.longest, single / part.rate) + NEARLY, f"{part} is for {length} s")
         ahead = world.ends.get((part.limit, task), world.now) - world.now
         if not settings.lost:
@@ -152,7 +155,7 @@ class Database:
     def _grant(self, wanted: list[Any]) -> list[tuple[Any, ...]]:
         settings, now = self.world.settings, self.world.now
         groups = {part.group for each in wanted for part in each.parts}
-        rates = {group: getattr(settings, group.decode()) for group in groups}
+        rates = {group: self._rate(group) for group in groups}
         answers = self.world.code.rates.grant(now, self.tats, rates, [each.parts for each in wanted])
         for each, answer in zip(wanted, answers, strict=True):
             ahead = answer.start - now if answer.granted else 0.0
@@ -374,7 +377,7 @@ class Task:
         if item.known:
             if self.paid.pop(item, self) is None:
                 self._give_back(item)
-            self._done(self.scheduler.recalled, item)
+            self._done(self.scheduler.recalled, item, self.world.now)
         else:
             self._pay(item)
 
@@ -396,7 +399,8 @@ class Task:
 
     def _paid(self, item: Any, affordable: list[bool]) -> None:
         if not affordable[0]:
-            self._done(self.scheduler.refused, item, [getattr(item, "last_error", BudgetExceeded())])
+            error = getattr(item, "last_error", None) or BudgetExceeded()
+            self._done(self.scheduler.refused, item, [error], self.world.now)
         elif self._is_late(item):
             self.paid[item] = None
             self._miss(item)
@@ -434,7 +438,7 @@ class Task:
             if len(self.unrecorded) >= GROUP or not self.flushing:
                 self.later(0.0 if len(self.unrecorded) >= GROUP else RECORD_AFTER, self._flush)
                 self.flushing = True
-        self._done(scheduler.succeeded, item)
+        self._done(scheduler.succeeded, item, self.world.now)
 
 
 class SharedWorld:
@@ -554,16 +558,18 @@ class SharedWorld:
 
 
 def options_of(settings: SharedSettings) -> Options:
-    own = {
-        name: None if rate is None else rate * settings.boldness
-        for name, rate in (
-            ("rate", settings.rate), ("per_key_rate", settings.per_key_rate), ("cost_rate", settings.cost_rate)
+    own = {"rate": settings.rate, "per_key_rate": settings.per_key_rate, "cost_rate": settings.cost_rate}
+    shared = Shared("never made.db", "a")  # nothing opens it
+    limits = tuple(
+        Rate(
+            rate * settings.boldness, per_key=name == "per_key_rate", cost=float if name == "cost_rate" else None,
+            shared=shared, name=name,
         )
-    }  # fmt: skip
-    shared: Any = settings  # any object: the scheduler only asks whether there is one
+        for name, rate in own.items() if rate is not None
+    )  # fmt: skip
     return Options(
         workers=settings.workers, order=settings.order, keyed=True, retries=2, backoff=0.1, errors="return",
-        costed=True, prioritised=settings.prioritised, shared=shared, remember=settings.remember, **own,
+        prioritised=settings.prioritised, limits=limits, remember=settings.remember,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ SITUATIONS = {
     "arrive", "take", "started", "succeeded", "raises", "retry", "defer", "fail",  # calls
     "tick", "abandon", "late end", "in time",  # timeouts, and calls that end at the instant at which they are overdue
     # At a gate.
-    "offer", "goes back", "missed", "aside", "refuse", "follows", "leads", "answered", "returns", "returned", "split",
+    "offer", "goes back", "missed", "refuse", "follows", "leads", "answered", "returns", "returned", "split",
     "consume", "took", "input ends", "stop", "map fails", "quiet",
 }  # fmt: skip
 

@@ -17,8 +17,9 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import DeadlineExceeded, Empty, RetryLater, ShutDown
+from manytail import Budget, Concurrency, DeadlineExceeded, Empty, Limit, Rate, RetryLater, ShutDown
 from manytail.mapping._item import Unfit
+from manytail.mapping._ledger import Tokens
 from manytail.mapping._options import Options
 
 from . import functions
@@ -67,6 +68,7 @@ class World:
         )
         self.model: Any = _model_of(settings)(settings, 4 * settings.workers)
         self.gate = self.scheduler.gate
+        self.limit_names = [name for name, limit in settings.limits.items() if limit is not None]
         self.last_output = 0.0  # when the consumer had something last
         self.stamp: float | None = None  # of this event, where it has one
         self.made_items: dict[Record, Any] = {}  # items in flight, where there is a gate
@@ -133,33 +135,44 @@ class World:
         for item in self.gate._ready:
             if self.settings.group > 1:
                 records = [each.value for each in item.items]
-                if item.value is None or item.value.records != records:  # what the budget sets aside leaves its batch
+                if item.value is None or item.value.records != records:  # what is answered leaves its batch
                     item.value = Unit(records)
         waiting = {item.value: item for item in self.gate._ready}
         for record in [record for record in self.model.offered if record not in waiting]:
             self.note("goes back", record)
             self.model.take_back(record, self.now if self.stamp is None else self.stamp)
+            self.see_given_back(record)
         return waiting
+
+    def see_given_back(self, record: Record) -> None:
+        """The slots of an item that went back are free."""
+        self.model.next_slots.update({place: (at, at) for place, at in self.next_slots(record.lane.key).items()})
+
+    def next_slots(self, key: Any) -> dict[Any, float]:
+        """From when on each rate has slots, of the map and of that key."""
+        limits = self.scheduler.options.local_limits
+        found = {}
+        for limit, name in zip(limits, self.limit_names, strict=True):
+            account = limit._accounts.get(key) if limit.per_key else limit._account
+            if isinstance(account, Tokens):
+                found[name, key if limit.per_key else None] = account._tat
+        return found
 
     def look_at_gate(self) -> None:
         """Tell the model what has changed in the gate."""
         gate, model, now = self.gate, self.model, self.now
+        places: dict[Any, float] = {}
         waiting = self.look_at_ready()
-        aside = {item.value: None for item in gate._unaffordable}  # in this order, so that a run can be replayed
-        for record in [record for record in model.aside if record not in aside]:
-            if self.made_items[record].error is None:
-                model.stop_waiting(record)
-        for record in [record for record in aside if record not in model.aside]:
-            self.note("aside", record)
-            model.wait_for_budget(record)
         for record in [record for record in model.flying if self.made_items[record].error is not None]:
             self.note("refuse", record, repr(self.made_items[record].error))
             model.refuse(record, self.made_items[record].error, now if self.stamp is None else self.stamp)
         self.look_at_dedup({record for record in waiting if record not in model.offered})
         for record, item in waiting.items():
             if record not in model.offered:
-                self.note("offer", record, f"slots {gate.starts[item].slots}")
-                model.offer(record, gate.starts[item].slots, now)
+                self.note("offer", record, f"until {gate.starts[item].until}")
+                model.offer(record, gate.starts[item].until, now)
+                places.update(self.next_slots(record.lane.key))
+        model.see_slots(places)
         model.fail_refused()
         model.check_gate(now)
         self.stamp = None
@@ -224,7 +237,8 @@ class World:
         self.made += 1
         item = self.code.scheduler.Item(record, key, priority)
         if settings.costs:
-            item.cost = record.cost
+            costed = ("cost_rate", "budget", "concurrency")
+            item.costs = tuple(record.cost if name in costed else 1.0 for name in self.limit_names)
         if settings.dedup:
             item.identity = record.identity = self.costs.randrange(settings.identities)
         if rng.random() < settings.bad_items:
@@ -295,7 +309,7 @@ class World:
 
     def handle_succeeded(self, item: Any, result: Any) -> None:
         self.model.succeeded(item.value, result)
-        self.scheduler.succeeded(item)
+        self.scheduler.succeeded(item, self.now)
         self.check("succeeded", item.value)
 
     def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
@@ -307,6 +321,7 @@ class World:
     def handle_missed(self, item: Any, stamp: float) -> None:
         self.model.take_back(item.value, self.now)
         self.scheduler.missed(item, stamp)
+        self.see_given_back(item.value)
         self.stamp = stamp
         self.check("missed", item.value)
 
@@ -633,6 +648,19 @@ def _model_of(settings: Settings) -> type[Model]:
     return GatedModel if settings.gated else Model
 
 
+def limits_of(settings: Settings) -> tuple[Limit, ...]:
+    """Their costs are in the items."""
+    cost = float if settings.costs else None
+    made: dict[str, Callable[[float], Limit]] = {
+        "rate": Rate,
+        "per_key_rate": lambda amount: Rate(amount, per_key=True),
+        "cost_rate": lambda amount: Rate(amount, cost=cost),
+        "budget": lambda amount: Budget(amount, cost=cost),
+        "concurrency": lambda amount: Concurrency(amount, cost=cost),
+    }
+    return tuple(made[name](amount) for name, amount in settings.limits.items() if amount is not None)
+
+
 def options_of(settings: Settings) -> Options:
     return Options(
         workers=settings.workers,
@@ -653,11 +681,7 @@ def options_of(settings: Settings) -> Options:
         breaker=settings.breaker,
         breaker_reset=settings.breaker_reset,
         breaker_open=settings.breaker_open,
-        rate=settings.rate,
-        per_key_rate=settings.per_key_rate,
-        costed=bool(settings.costs),
-        cost_rate=settings.cost_rate,
-        budget=settings.budget,
+        limits=limits_of(settings),
         dedup=settings.dedup,
         remember=bool(settings.known),
         batch=settings.group,

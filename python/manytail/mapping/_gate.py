@@ -31,10 +31,10 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     wake_at                  call `dispatch` at that time, unless it is called earlier
 
 A key at its limit (a limit with per_key, breaker) is disabled in the admission, so that other keys start. A call that
-waits for a limit of the map goes back to the front, and nothing is taken out of the admission until `_blocked_until`, or
+waits for a limit of the map stays the next one, and nothing is taken out of the admission until `_blocked_until`, or
 until the ledger wakes the map. So a more urgent item that arrives in that time goes first.
 
-Shared rates have leased slots (`_leasing`): a call that has none goes back to the front of its key.
+Shared rates have leased slots (`_leasing`): the key of a call that has none is disabled until the lease has come.
 
 Invariants
     starts         calls in `ready` or with a worker: at most `workers`. What they took of the limits ends with them
@@ -210,12 +210,12 @@ class Gate:
             if due > now:
                 self.wake_at = min(self.wake_at, due)
                 return
-            call = queue.get_nowait()
+            call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
             if self._leases and not self._lane_has_slot(call.lane, now):
-                self._put_back(call, now)
+                self._wait_for_lease(call, now)
             elif self._choose(call):
                 if self._leases and not self._has_slots(call, now):
-                    self._put_back(call, now)
+                    self._wait_for_lease(call, now)
                 else:
                     self._start(call, now)
 
@@ -241,10 +241,9 @@ class Gate:
         leased: dict[str, Any] = self._rates
         return all(slots.fits(now, cost if name == "cost_rate" else 1.0) for name, slots in leased.items())
 
-    def _put_back(self, call: Item, now: float) -> None:
+    def _wait_for_lease(self, call: Item, now: float) -> None:
         """The call waits for a lease, of its key or of the map. Asks for that of its key, if it is needed."""
         lane = call.lane
-        self._admission.retry(call)
         if lane.limits is None or (slots := lane.limits.slots) is None:
             return
         if slots.needs_lease(now) and not self.leasing.ask_for_key(call, slots, self._cost_of_call(call), now):
@@ -277,12 +276,12 @@ class Gate:
             self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
     def _choose(self, call: Item) -> bool:
-        """Remove from the call the items that get the result of an equal item. Returns whether any is left."""
+        """Remove from the next call the items that get the result of an equal item. Returns whether any is left."""
         chosen = call.members()
         if self._dedup is not None:
             chosen = [item for item in chosen if self._is_called(item)]
         if not chosen:
-            self._close(call)
+            self._take_out(call)
             self._begin(call)
             self._admission.finished(call)
         elif isinstance(call, Batch):
@@ -297,11 +296,11 @@ class Gate:
         return self._dedup.leads(item)
 
     def _start(self, call: Item, now: float) -> None:
-        """Let the call start, if all limits have room for it."""
+        """Let the next call start, if all limits have room for it."""
         start = Start((), (), math.inf, 0)
         if self.owner is not None and not self._take(call, start, now):
             return
-        self._close(call)
+        self._take_out(call)
         lane, members = call.lane, call.members()
         if self._rates:
             cost = self._cost_of_call(call)
@@ -334,7 +333,7 @@ class Gate:
             start.accounts, waiters = lane.accounts, lane.waiters
         else:
             start.accounts, waiters = owner.accounts, owner.waiters
-        start.costs = self._costs(call)
+        start.costs = self._costs(call.members())
         answer = owner.take(waiters, start.accounts, start.costs, now)
         if isinstance(answer, Taken):
             start.until = answer.until
@@ -345,19 +344,18 @@ class Gate:
             self._wait(call, answer, now)
         return False
 
-    def _costs(self, call: Item) -> tuple[float, ...]:
-        """What the call takes of each limit."""
-        members = call.members()
-        if not self._options.has_costs:
-            return (float(len(members)),) * len(self._options.local_limits)
-        if len(members) == 1:
-            return members[0].costs
-        return tuple(map(math.fsum, zip(*(item.costs for item in members), strict=True)))
+    def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
+        """What a call of these items takes of each limit."""
+        limits = self._options.local_limits
+        if not self._options.has_costs or not items:
+            return (float(len(items)),) * len(limits)
+        if len(items) == 1:
+            return items[0].costs
+        return tuple(map(math.fsum, zip(*(item.costs for item in items), strict=True)))
 
     def _wait(self, call: Item, answer: Wait, now: float) -> None:
-        """The call goes back to the front. Its key waits, or the map."""
+        """The next call has to wait, and with it its key or the map."""
         lane, at = call.lane, min(answer.at, now + FAR)
-        self._admission.retry(call)
         if answer.account.of_key:
             self._limits_of(lane).blocked_until = at
             self.recheck(lane, now)
@@ -368,9 +366,11 @@ class Gate:
             self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
 
     def _refuse(self, call: Item, answer: Never, cost: float) -> None:
-        """There will never be room for the call. A batch is halved."""
+        """There will never be room for the next call. A batch is halved."""
+        self._take_out(call)
         members = call.members()
         if len(members) > 1:
+            self._admission.keep(call)
             self._halve(call, call.attempts, call.begun)
             return
         self._begin(call)
@@ -438,8 +438,9 @@ class Gate:
         if self.owner is not None:
             self.owner.leave_all(now)
 
-    def _close(self, call: Any) -> None:
-        """No further item joins the batch."""
+    def _take_out(self, call: Any) -> None:
+        """Take the next call out of the admission. No further item joins a batch."""
+        self._admission.queue.get_nowait()
         if self._batched:
             self._former.close(call)
 
@@ -482,8 +483,8 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        kept = Batch([item for item, verdict in called if not _defers(verdict)]) if self.owner is not None else None
-        self._settle(start, batch, now, self._costs(kept) if kept is not None and kept.items else start.costs)
+        kept = [item for item, verdict in called if not _defers(verdict)]
+        self._settle(start, batch, now, None if self.owner is None else self._costs(kept))
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):
@@ -520,7 +521,6 @@ class Gate:
 
     def _halve(self, batch: Any, attempts: int, begun: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
-        self._close(batch)
         middle = len(batch.items) // 2
         first = Batch(batch.items[:middle], attempts, batch.priority)
         second = Batch(batch.items[middle:], attempts, batch.priority)
