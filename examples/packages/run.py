@@ -24,7 +24,7 @@ import urllib3
 from job import NAME
 from tally import Tally
 
-from manytail import Shared
+from manytail import Budget, Shared
 
 HERE = Path(__file__).parent
 RESULTS = (
@@ -59,7 +59,7 @@ def perform(options: argparse.Namespace) -> Tally:
     with serving(out, options) as url:
         for number, limit in ((1, kill_at), (2, 0)):
             status = run(out, url, options.rate, budget, limit)
-            accounts.append((shared.remembered(), shared.spent()))
+            accounts.append((shared.remembered(), Budget(budget, shared=shared, name="money").used()))
             say(f"run {number}: status {status}; {accounts[-1][0]:,} results recorded, {accounts[-1][1]:,.0f} spent")
             if status != (-9 if limit else 0):
                 raise RuntimeError(f"run {number} ended with status {status}; see {out / 'spark.log'}")

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from manytail import Shared
+from manytail import Budget, Shared
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,8 @@ def test_a_killed_job_pays_again_only_for_what_was_not_recorded(tmp_path: Path, 
 
     # Refused calls came back; the bill stays within the budget.
     assert (calls["status"] == 429).sum() >= len(calls) // 100
-    assert asked.loc[billed["package"], "price"].sum() <= shared.spent() <= int(0.97 * asked["price"].sum())
+    spent = Budget(1, shared=shared, name="money").used()
+    assert asked.loc[billed["package"], "price"].sum() <= spent <= int(0.97 * asked["price"].sum())
     edges = pd.concat(map(pd.read_parquet, (out / "results").glob("edges-*.parquet")))
     assert len(edges) == sum(len(group) for groups in asked["depends"] for group in groups)
     assert "It adds up." in (out / "report.html").read_text(encoding="utf-8")

@@ -5,23 +5,20 @@ from typing import Any
 
 import pytest
 
-from manytail import concurrent_map
+from manytail import Rate, concurrent_map
 
+RATE = Rate(1)
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"breaker": -1}, ValueError, "breaker: -1 (expected: an int >= 0)"),
     ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 0)"),
     ({"breaker_reset": float("inf")}, ValueError, "breaker_reset: inf (expected: seconds, a finite number >= 0)"),
     ({"breaker_reset": "1"}, TypeError, "breaker_reset: '1' of type str (expected: seconds, a number >= 0)"),
     ({"breaker_open": "stop"}, ValueError, "breaker_open: 'stop' (expected: 'wait' or 'fail')"),
-    ({"rate": 0}, ValueError, "rate: 0 (expected: starts per second, a number > 0)"),
-    ({"rate": float("nan")}, ValueError, "rate: nan (expected: starts per second, a number > 0)"),
-    ({"rate": "1/s"}, TypeError, "rate: '1/s' of type str (expected: starts per second, a number > 0)"),
-    ({"per_key_rate": 2}, ValueError, "per_key_rate: 2 (expected: key is given)"),
-    ({"per_key_rate": -2, "key": str}, ValueError, "per_key_rate: -2 (expected: starts per second, a number > 0)"),
-    ({"cost_rate": 5e-324}, ValueError, "cost_rate: 5e-324 (expected: cost per second, a number > 0)"),
-    ({"budget": -1}, ValueError, "budget: -1 (expected: what all calls may cost, a number >= 0)"),
-    ({"budget": None, "cost": 3}, TypeError, "cost: 3 of type int (expected: a callable that takes one argument)"),
-    ({"cost": lambda: 1}, TypeError, "(expected: a callable that takes one argument)"),
+    ({"limits": 3}, TypeError, "limits: 3 of type int (expected: a Rate, a Budget, a Concurrency, or a list of them)"),
+    ({"limits": [RATE, RATE]}, ValueError, "(expected: each limit once, and different names)"),
+    ({"limits": [Rate(1, name="a"), Rate(2, name="a")]}, ValueError, "(expected: each limit once, and different"),
+    ({"limits": Rate(2, per_key=True)}, ValueError, "(expected: key is given)"),
+    ({"limits": Rate(2, cost="price")}, ValueError, "(expected: a cost that is a function"),
     ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1)"),
     (
         {"batch": 10, "workers": 4, "max_in_flight": 39},

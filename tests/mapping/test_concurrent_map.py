@@ -18,7 +18,7 @@ import pytest
 from support.maps import Way, collect, everywhere, in_callers_loops, in_loops, mapped
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
-from manytail import DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Budget, DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
@@ -305,7 +305,8 @@ def test_an_item_without_a_priority_or_cost_keeps_its_place_in_its_key(mapped: W
             raise OSError("no")
         return 1
 
-    options: dict[str, Any] = {"key": bool, option: of, "order": "key", "workers": 1, "errors": "return"}
+    given: dict[str, Any] = {"priority": of} if option == "priority" else {"limits": Budget(9, cost=of)}
+    options: dict[str, Any] = {"key": bool, **given, "order": "key", "workers": 1, "errors": "return"}
     results = mapped(lambda item: 2 * item, [1, 1, 2, 3], **options)
     assert [result for result in results if isinstance(result, int)] == [2, 2, 6]
     assert isinstance(results[2].error, OSError)

@@ -14,7 +14,7 @@ from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import RetryLater, aconcurrent_map, concurrent_map
+from manytail import Budget, Rate, RetryLater, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
@@ -51,7 +51,7 @@ class Large:
 TIMED: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 60},
     "deadline": {"deadline": 60},
-    "rate": {"rate": 1e6},
+    "rate": {"limits": Rate(1e6)},
     "linger": {"batch": 2, "linger": 0.001},
     "progress": {"progress": lambda seen: None},
 }
@@ -272,8 +272,9 @@ def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Cal
     results = concurrent_map(
         call_async if asynchronous else (lambda item, resource: call(item)),
         items() if kind is iter else list(range(4)),
-        workers=2, key=note("key", 0), priority=note("priority", 0), cost=note("cost", 1), item_id=note("item_id", 0),
-        setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1, budget=100,
+        workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
+        limits=Budget(100, cost=note("cost", 1)),
+        setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1,
     )  # fmt: skip
     var.reset(token)
     assert len(list(results)) == 4

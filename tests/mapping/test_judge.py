@@ -2,7 +2,7 @@
 
 import pytest
 
-from manytail import RetryLater
+from manytail import Rate, RetryLater
 from manytail.mapping._admission import Lane
 from manytail.mapping._item import Batch, Item, Unfit
 from manytail.mapping._options import Options
@@ -142,7 +142,7 @@ def test_a_call_that_a_worker_has_taken_does_not_begin_when_its_breaker_has_open
 
 
 def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() -> None:
-    scheduler = Scheduler(Options(rate=1e9, workers=2, errors="return"))
+    scheduler = Scheduler(Options(limits=[Rate(1e9)], workers=2, errors="return"))
     items = [Item("defers"), Item("taken")]
     dispatched(scheduler, items)
     scheduler.dispatch(1.0)  # the second slot

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.maps import Way, everywhere, mapped
 
-from manytail import BreakerOpen, BudgetExceeded, Failure, RetryLater
+from manytail import BreakerOpen, Budget, BudgetExceeded, Failure, Rate, RetryLater
 from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
@@ -103,7 +103,7 @@ def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Way) -> None:
         return item
 
     items = [3] * 400 + [1]
-    results = mapped(fn, items, cost=lambda item: item, budget=1_000, errors="return", workers=8)
+    results = mapped(fn, items, limits=Budget(1_000, cost=lambda item: item), errors="return", workers=8)
     assert sum(spent) == 1_000  # 333 of 3, and the one of 1
     assert results[-1] == 1
     refused = [result.error for result in results if isinstance(result, Failure)]
@@ -116,7 +116,7 @@ def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Way) -> None
     def fn(item: int) -> None:
         raise OSError(item)
 
-    (failure,) = mapped(fn, [1], budget=2, retries=9, backoff=0, errors="return")
+    (failure,) = mapped(fn, [1], limits=Budget(2), retries=9, backoff=0, errors="return")
     assert isinstance(failure.error, OSError)
     assert failure.attempts == 2
 
@@ -131,13 +131,13 @@ def test_a_deferred_call_costs_nothing(mapped: Way) -> None:
             raise RetryLater(0)
         return item
 
-    assert mapped(fn, [1, 2], budget=2, workers=1) == [1, 2]
+    assert mapped(fn, [1, 2], limits=Budget(2), workers=1) == [1, 2]
     assert len(calls) == 7
 
 
 @pytest.mark.parametrize("cost", [-1, float("inf"), float("nan"), "1", None, True])
 def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
-    results = mapped(str, [1, 2], cost=lambda item: cost if item == 1 else 1.0, cost_rate=1e9, errors="return")
+    results = mapped(str, [1, 2], limits=Rate(1e9, cost=lambda item: cost if item == 1 else 1.0), errors="return")
     assert results[1] == "2"
     assert isinstance(results[0].error, (TypeError, ValueError))
     assert str(results[0].error).startswith("cost: ")
@@ -205,7 +205,7 @@ def most_in(times: list[float], seconds: float) -> int:
 def test_the_service_sees_the_rate_in_every_window(mapped: Way, service: Service) -> None:
     """A request may reach the log late, on a busy machine by any time: so a window may have as many more as workers."""
     workers = 8
-    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(80), rate=40, workers=workers) == [200] * 80
+    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(80), limits=Rate(40), workers=workers) == [200] * 80
     times = [time for time, _ in service.log]
     assert max(times) - min(times) >= (79 - workers) / 40 - 0.1
     for seconds in (0.25, 0.5, 1.0):
@@ -216,7 +216,8 @@ def test_the_service_sees_the_rate_in_every_window(mapped: Way, service: Service
 def test_the_service_sees_the_rate_of_every_key(mapped: Way, service: Service) -> None:
     keys = "abcd"
     items = [(number, keys[number % 4]) for number in range(80)]
-    options: dict[str, Any] = {"key": lambda item: item[1], "per_key_rate": 20, "workers": 3, "order": "completion"}
+    limit = Rate(20, per_key=True)
+    options: dict[str, Any] = {"key": lambda item: item[1], "limits": limit, "workers": 3, "order": "completion"}
     mapped(lambda item: fetch(service, f"/{item[1]}/{item[0]}"), items, **options)
     for key in keys:
         times = [time for time, seen in service.log if seen == key]

@@ -8,17 +8,31 @@ import threading
 import time
 
 import pytest
-from support.maps import everywhere, mapped
+from support.maps import budget, everywhere, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
-from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
+from manytail import (
+    Budget,
+    BudgetExceeded,
+    DeadlineExceeded,
+    Rate,
+    RetryLater,
+    Shared,
+    SharedUnavailable,
+    concurrent_map,
+)
 from manytail.mapping._gate import Gate
 from manytail.mapping._rates import LATE
 
 from .test_remember import Service, own_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database of its own for each test")
+
+
+def spent_in(shared):
+    """What calls have spent of the budget."""
+    return budget(shared, 0).used()
 
 
 def most_in(starts, seconds):
@@ -39,14 +53,15 @@ def check_rate(starts, rate, workers=0):
 
 WORKER = """
 import os, sys, time
-from manytail import Shared, concurrent_map
+from manytail import Rate, Shared, concurrent_map
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def fn(item):
     os.write(log, b"%.6f\\n" % time.time())
     return item
 print("ready", flush=True)
 sys.stdin.readline()
-for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), rate=100.0, workers=2):
+rate = Rate(100.0, shared=Shared(sys.argv[1], "a"), name="rate")
+for result in concurrent_map(fn, range(int(sys.argv[3])), limits=rate, workers=2):
     print(result, flush=True)
 """
 
@@ -86,7 +101,7 @@ def test_two_maps_of_one_process_share_a_rate(sqlite, mapped):
         return item
 
     with Threads() as threads:
-        for task in [threads.start(mapped, fn, range(30), shared=shared, rate=50.0, workers=2) for _ in range(2)]:
+        for task in [threads.start(mapped, fn, range(30), limits=rate(shared, 50.0), workers=2) for _ in range(2)]:
             assert task.result() == list(range(30))
     check_rate(starts, 50.0, workers=2 * 2)
     assert max(starts) - min(starts) >= (59 - 2 * 2) / 50.0 - LATE - 0.01
@@ -101,7 +116,7 @@ def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
         time.sleep(3 * LATE)  # the rest
         yield from range(1, 4)
 
-    assert mapped(lambda item: starts.append(item), items(), shared=shared, rate=1e9, workers=2) == [None] * 4
+    assert mapped(lambda item: starts.append(item), items(), limits=rate(shared, 1e9), workers=2) == [None] * 4
     assert sorted(starts) == [0, 1, 2, 3]
 
 
@@ -115,8 +130,8 @@ def test_retries_take_slots_too(sqlite):
             raise OSError
         return item
 
-    options = {"rate": 50.0, "retries": 1, "backoff": 0.0, "workers": 2}
-    assert mapped(fn, range(15), shared=shared, **options) == list(range(15))
+    options = {"limits": rate(shared, 50.0), "retries": 1, "backoff": 0.0, "workers": 2}
+    assert mapped(fn, range(15), **options) == list(range(15))
     assert len(starts) == 30
     check_rate(starts, 50.0, workers=2)
 
@@ -130,9 +145,7 @@ def test_a_budget_holds_over_all_maps(database, mapped):
                 mapped,
                 service,
                 range(20),
-                shared=shared,
-                budget=100.0,
-                cost=lambda item: 3.0,
+                limits=budget(shared, 100.0, cost=lambda item: 3.0),
                 errors="return",
                 workers=4,
             )
@@ -140,11 +153,11 @@ def test_a_budget_holds_over_all_maps(database, mapped):
         ]
         results = [result for task in tasks for result in task.result()]
     assert len(service.calls) == 33
-    assert shared.spent() == 99.0
+    assert spent_in(shared) == 99.0
     assert sum(isinstance(result, str) for result in results) == 33
     assert {type(result.error) for result in results if not isinstance(result, str)} == {BudgetExceeded}
     shared.reset()
-    assert mapped(service, [1], shared=shared, budget=3.0, cost=lambda item: 3.0) == ["result of 1"]
+    assert mapped(service, [1], limits=budget(shared, 3.0, cost=lambda item: 3.0)) == ["result of 1"]
 
 
 @everywhere
@@ -159,19 +172,20 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
             raise OSError("its own")
         return item
 
-    options = {"shared": shared, "budget": 2.0, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
+    limit = budget(shared, 2.0)
+    options = {"limits": limit, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
     zero, one = mapped(fn, range(2), **options)
     assert zero == 0
     assert str(one.error) == "its own"
     assert calls == [0, 0, 0, 0, 1]
-    assert shared.spent() == 2.0
+    assert spent_in(shared) == 2.0
 
 
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     mapped(service, range(500), shared=shared, remember=True)
-    assert len(mapped(service, range(500), shared=shared, remember=True, rate=0.001, budget=0.0)) == 500
-    assert shared.spent() == 0.0
+    assert len(mapped(service, range(500), shared=shared, remember=True, limits=[rate(shared, 0.001), budget(shared, 0.0)])) == 500
+    assert spent_in(shared) == 0.0
     assert len(service.calls) == 500
 
 
@@ -183,11 +197,15 @@ def most_cost_in(starts, seconds):
 
 @everywhere
 @pytest.mark.parametrize(
-    "limits", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}]
+    "rates", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}]
 )
-def test_two_maps_share_a_rate_of_cost(sqlite, mapped, limits):
+def test_two_maps_share_a_rate_of_cost(sqlite, mapped, rates):
     shared, starts = Shared(sqlite.url, "a"), []
-    costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in limits else [4.0]
+    costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in rates else [4.0]
+    limits = [
+        Rate(rate, cost=float if name == "cost_rate" else None, shared=shared, name=name)
+        for name, rate in rates.items()
+    ]
     items = [costs[number % len(costs)] for number in range(20)]
 
     def fn(cost):
@@ -196,7 +214,7 @@ def test_two_maps_share_a_rate_of_cost(sqlite, mapped, limits):
 
     with Threads() as threads:
         for _ in range(2):
-            threads.start(mapped, fn, items, shared=shared, cost=float, workers=1, **limits)
+            threads.start(mapped, fn, items, limits=limits, workers=1)
     assert len(starts) == 40
     late = 2 * max(costs)  # the calls of both workers may be noted late, on a busy machine by any time
     for seconds in (0.05, 0.2, 0.5):
@@ -213,11 +231,11 @@ def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, mapped):
         calls.extend(items)
         return [item * 10 for item in items]
 
-    results = mapped(fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retries=2)
+    results = mapped(fn, range(10), limits=budget(shared, 7), batch=4, workers=1, errors="return", retries=2)
     assert calls == list(range(7))
     assert results[:7] == [item * 10 for item in range(7)]
     assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
-    assert shared.spent() == 7
+    assert spent_in(shared) == 7
 
 
 @everywhere
@@ -231,13 +249,13 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mappe
         first = len(calls) == 2
         return [RetryLater(0.01) if first and item == 0 else item for item in items]
 
-    results = mapped(fn, range(4), shared=shared, batch=4, linger=3_600, workers=1, budget=9, errors="return")
+    results = mapped(fn, range(4), limits=budget(shared, 9), batch=4, linger=3_600, workers=1, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
     assert sorted(map(tuple, calls)) in (
         [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
         [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)],
     )
-    assert shared.spent() == 9
+    assert spent_in(shared) == 9
     failed = [result for result in results if not isinstance(result, int)]
     assert {type(result.error) for result in failed} == {ValueError}
 
@@ -246,7 +264,8 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mappe
 def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
     """The second item does not fit: it was not paid for."""
     shared, calls = Shared(sqlite.url, "a"), []
-    options = {"shared": shared, "budget": 3, "cost": float, "errors": "return", "workers": 1}
+    limit = budget(shared, 3, cost=float)
+    options = {"limits": limit, "errors": "return", "workers": 1}
     assert mapped(str, [2], **options) == ["2"]
 
     def fn(items):
@@ -258,7 +277,7 @@ def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
     one, two = mapped(fn, [1, 2], batch=2, linger=3_600.0, **options)
     assert (one, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
     assert calls == [[1], [1]]
-    assert shared.spent() == 3
+    assert spent_in(shared) == 3
 
 
 def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite):
@@ -271,7 +290,7 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
             raise RetryLater(0.0)
         raise OSError("its own")
 
-    (failed,) = mapped(fn, [1], shared=shared, budget=2.0, retries=5, backoff=0.0, errors="return")
+    (failed,) = mapped(fn, [1], limits=budget(shared, 2.0), retries=5, backoff=0.0, errors="return")
     assert str(failed.error) == "its own"
     assert (failed.attempts, calls) == (1, [1, 1])
 
@@ -290,7 +309,7 @@ def test_a_map_that_fails_gives_back_what_was_taken_for_calls_that_are_not_made(
         paid.wait(LONG)
         raise OSError("its own")
 
-    results = concurrent_map(fn, items(), shared=shared, budget=9.0, workers=2)
+    results = concurrent_map(fn, items(), limits=budget(shared, 9.0), workers=2)
     scheduler, spend = results._runner.scheduler, shared._store().spend
 
     def slow_spend(costs, budget, give_up=None):
@@ -303,13 +322,13 @@ def test_a_map_that_fails_gives_back_what_was_taken_for_calls_that_are_not_made(
     monkeypatch.setattr(shared._store(), "spend", slow_spend)
     with pytest.raises(OSError, match="its own"):
         list(results)
-    assert shared.spent() == 1.0
+    assert spent_in(shared) == 1.0
 
 
 def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
     """Nothing else happens in the map: all workers wait for the answer. What was taken is given back."""
     shared = Shared(sqlite.url, "a")
-    results = concurrent_map(str, [1, 2], shared=shared, budget=9.0, deadline=0.05, workers=2, errors="return")
+    results = concurrent_map(str, [1, 2], limits=budget(shared, 9.0), deadline=0.05, workers=2, errors="return")
     scheduler, spend = results._runner.scheduler, shared._store().spend
 
     def slow_spend(costs, budget, give_up=None):
@@ -319,20 +338,20 @@ def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
 
     monkeypatch.setattr(shared._store(), "spend", slow_spend)
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 2
-    assert shared.spent() == 0.0
+    assert spent_in(shared) == 0.0
 
 
 @everywhere
 def test_the_deadline_does_not_wait_for_a_slot(sqlite, mapped):
     shared, service = Shared(sqlite.url, "a"), Service()
-    results = mapped(service, range(20), shared=shared, rate=0.01, deadline=0.5, errors="return", workers=4)
+    results = mapped(service, range(20), limits=rate(shared, 0.01), deadline=0.5, errors="return", workers=4)
     assert len(service.calls) <= 1
     assert sum(isinstance(getattr(result, "error", None), DeadlineExceeded) for result in results) >= 19
 
 
 def test_closing_does_not_wait_for_a_slot(sqlite):
     shared = Shared(sqlite.url, "a")
-    results = concurrent_map(str, range(20), shared=shared, rate=0.01, workers=4)
+    results = concurrent_map(str, range(20), limits=rate(shared, 0.01), workers=4)
     assert next(results) == "0"
     results.close()
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
@@ -340,19 +359,19 @@ def test_closing_does_not_wait_for_a_slot(sqlite):
 
 def test_another_rate_is_logged_and_holds(sqlite, caplog):
     shared = Shared(sqlite.url, "a")
-    mapped(str, range(3), shared=shared, rate=1e6)
+    mapped(str, range(3), limits=rate(shared, 1e6))
     with caplog.at_level(logging.WARNING):
-        mapped(str, range(3), shared=shared, rate=2e6)
-    assert sum("rate of name 'a' changes from 1000000.0 to 2000000.0" in message for message in caplog.messages) == 1
+        mapped(str, range(3), limits=rate(shared, 2e6))
+    assert len([said for said in caplog.messages if "rate:rate of name 'a' changes from 1000000.0 to 2" in said]) == 1
 
 
 @everywhere
 def test_a_database_that_stays_away_fails_the_map_before_a_call(own_server, mapped):  # noqa: F811
     shared, service = Shared(own_server.url(), "a", outage_timeout=0.3), Service()
     own_server.stop()
-    for options in ({"rate": 10.0}, {"budget": 10.0}):
+    for limit in (Rate(10.0, shared=shared, name="a"), Budget(10.0, shared=shared, name="b")):
         with pytest.raises(SharedUnavailable):
-            mapped(service, range(3), shared=shared, **options)
+            mapped(service, range(3), limits=limit)
     assert service.calls == []
 
 
@@ -365,7 +384,7 @@ def test_the_measure_of_windows():
 # ---------------------------------------------------------------------------------------------------- per_key_rate
 KEYED_WORKER = """
 import os, sys, time
-from manytail import Shared, concurrent_map
+from manytail import Rate, Shared, concurrent_map
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def fn(item):
     os.write(log, b"%d %.6f\\n" % (item % 3, time.time()))
@@ -374,7 +393,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 shared, items = Shared(sys.argv[1], "a"), range(int(sys.argv[3]))
 for result in concurrent_map(
-    fn, items, shared=shared, per_key_rate=20.0, key=lambda item: item % 3, workers=2, order="completion"
+    fn, items, limits=Rate(20.0, per_key=True, shared=shared, name="keys"), key=lambda item: item % 3, workers=2,
+    order="completion",
 ):
     print(result, flush=True)
 """
@@ -417,10 +437,10 @@ def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
 
     def attempt(deadline):
         shared, calls = Shared(sqlite.url, f"until {deadline}"), []
-        mapped(str, ["slow"], shared=shared, per_key_rate=1.0, key=str)
-        sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate' AS BLOB)")
+        mapped(str, ["slow"], limits=rate(shared, 1.0, per_key=True), key=str)
+        sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate:rate' AS BLOB)")
         results = mapped(
-            calls.append, items, shared=shared, per_key_rate=1.0, key=str, workers=1, deadline=deadline,
+            calls.append, items, limits=rate(shared, 1.0, per_key=True), key=str, workers=1, deadline=deadline,
             errors="return", order="completion",
         )  # fmt: skip
         if len(calls) < 30:
@@ -440,22 +460,24 @@ def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, mapped):
         starts.append((item % 2, time.monotonic()))
         return item
 
-    options = {"key": lambda item: item % 2, "per_key_rate": 20.0, "rate": 30.0, "budget": 1_000.0}
+    limits = [
+        rate(shared, 20.0, name="keys", per_key=True), rate(shared, 30.0), budget(shared, 1_000.0),
+    ]  # fmt: skip
+    options = {"key": lambda item: item % 2, "limits": limits}
     with Threads() as threads:
-        for task in [threads.start(mapped, fn, range(16), shared=shared, workers=2, **options) for _ in range(2)]:
+        for task in [threads.start(mapped, fn, range(16), workers=2, **options) for _ in range(2)]:
             assert task.result() == list(range(16))
     check_rate([at for _, at in starts], 30.0, workers=2 * 2)
     for key in (0, 1):
         check_rate([at for other, at in starts if other == key], 20.0, workers=2 * 2)
-    assert shared.spent() == 32.0
+    assert spent_in(shared) == 32.0
 
 
 def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
     """The limit of a key has a name that is the same in every process."""
     keys = ["text", 1, 2.5, None, float("nan"), float("nan"), ("a", b"b"), object, "text"]
     results = mapped(
-        str, range(len(keys)), key=keys.__getitem__, per_key_rate=1e6, errors="return",
-        shared=Shared(sqlite.url, "a"),
+        str, range(len(keys)), key=keys.__getitem__, limits=rate(Shared(sqlite.url, "a"), 1e6, per_key=True), errors="return",
     )  # fmt: skip
     assert [index for index, result in enumerate(results) if result != str(index)] == [7]
     assert isinstance(results[7].error, TypeError)
@@ -469,8 +491,8 @@ def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite,
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
         options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}
-        results = mapped(fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
+        results = mapped(fn, range(8), limits=[rate(shared, 1e6), budget(shared, 6.0)], **options)
         assert results[:6] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2
-        assert shared.spent() == 6.0
+        assert spent_in(shared) == 6.0
         assert next(late, None) is None

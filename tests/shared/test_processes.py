@@ -71,7 +71,7 @@ def test_processes_that_begin_at_once_share_one_database(database):
     shared = Shared(database.url, "a")
     assert shared.remembered() == 4 * 200 + 200
     assert sum(int(line[1]) for line in lines) == 33
-    assert shared.spent() == 99.0
+    assert shared._store().spent() == 99.0
     assert database.query("SELECT version FROM manytail_layout") == [(_shared_tables.VERSION,)]
 
 

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts, postgres
-from support.maps import everywhere, mapped
+from support.maps import budget, everywhere, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
+    Budget,
     DeadlineExceeded,
     Failure,
     Progress,
+    Rate,
     RetryLater,
     Shared,
     SharedUnavailable,
@@ -63,7 +65,7 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, mapped):
     "options",
     [
         {"key": lambda item: item % 3, "per_key": 2, "order": "key"},
-        {"rate": 1e6, "budget": 100.0, "order": "completion"},
+        {"rate": 1e6, "order": "completion"},
         {"timeout": DEADLINE, "retries": 1},
         {"dedup": 5, "item_id": str},
     ],
@@ -71,6 +73,9 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, mapped):
 def test_with_other_options(sqlite, mapped, options):
     """Remembered results cost nothing: a budget for 100 calls is enough for 150 items, of which 50 come twice."""
     shared, service = Shared(sqlite.url, "a"), Service()
+    if "rate" in options:
+        limits = [rate(shared, 1e6), budget(shared, 100.0)]
+        options = {"limits": limits, "order": "completion"}
     for items in (range(50), range(100)):
         results = mapped(service, items, shared=shared, remember=True, **options)
         assert sorted(results) == sorted(f"result of {item}" for item in items)
@@ -93,7 +98,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatc
         return [service(item) for item in items]
 
     for items in (range(10), range(30)):
-        results = mapped(fn, items, shared=shared, remember=True, batch=4, workers=1, rate=1e6)
+        results = mapped(fn, items, shared=shared, remember=True, limits=rate(shared, 1e6), batch=4, workers=1)
         assert results == [f"result of {item}" for item in items]
     assert set(service.calls) == set(range(30))
     assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
@@ -337,7 +342,7 @@ def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, 
         return look_up(ids, give_up)
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
-    assert mapped(str, range(2), shared=shared, remember=True, rate=50.0, workers=2) == ["0", "1"]
+    assert mapped(str, range(2), shared=shared, remember=True, limits=rate(shared, 50.0), workers=2) == ["0", "1"]
     assert next(lookups) <= 4  # when the items come, and before their calls: one for each item, or for both
 
 
@@ -430,7 +435,7 @@ def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     shared = Shared(sqlite.url, "a")
-    results = concurrent_map(str, range(9), shared=shared, remember=name == "manytail-shared", rate=1e6)
+    results = concurrent_map(str, range(9), shared=shared, remember=name == "manytail-shared", limits=rate(shared, 1e6))
     with Threads() as threads:
         with pytest.raises(RuntimeError, match="can't start new thread"):
             threads.start(list, results).result()

@@ -205,13 +205,13 @@ def test_a_budget_is_never_exceeded(database):
     shared = Shared(database.url, "a")
     store = shared._store()
     assert store.spend([3.0, 3.0, 5.0, 3.0], 10.0) == [True, True, False, True]
-    assert shared.spent() == 9.0
+    assert shared._store().spent() == 9.0
     assert store.spend([2.0, 1.0], 10.0) == [False, True]
     assert store.spend([1.0], 20.0) == [True]  # each compares its own budget
     store.give_back(3.0)
-    assert shared.spent() == 8.0
+    assert shared._store().spent() == 8.0
     shared.reset()
-    assert shared.spent() == 0.0
+    assert shared._store().spent() == 0.0
 
 
 def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
@@ -232,7 +232,7 @@ def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
 
     store.link._connection[:] = [Lost()]
     store.give_back(3.0)
-    assert shared.spent() == 6.0
+    assert shared._store().spent() == 6.0
     assert "a cost of 3.0 may stay spent" in caplog.text
 
 
@@ -267,7 +267,7 @@ def test_threads_never_spend_more_than_the_budget_together(database):
         ]
         for task in tasks:
             task.result()
-    assert 98.0 <= shared.spent() <= 100.0
+    assert 98.0 <= shared._store().spent() <= 100.0
 
 
 def test_reset_forgets_rates_and_keeps_results(database):

@@ -118,7 +118,8 @@ class GatedModel(Model):
         """From when on rates have slots, after all starts of an event."""
         for place, at in after.items():
             first, last = self.next_slots.get(place, (-math.inf, at))
-            self.demand(first - NEARLY <= at <= last + NEARLY, f"slots of {place} from {at} (expected: {first}, {last})")
+            said = f"slots of {place} from {at} (expected: {first} to {last})"
+            self.demand(first - NEARLY <= at <= last + NEARLY, said)
             self.next_slots[place] = at, at
 
     def _cost(self, name: str, record: Record) -> float:
@@ -321,7 +322,7 @@ class GatedModel(Model):
         running = sum(other.cost for other in self.busy)
         waiting = [record.cost for record in self.flying if record.state == "ready"]
         full = any(total > limit for cost in waiting for _, limit, total in self._sums(running + cost))
-        return bool(self.busy) and (full or self.settings.group > 1 and bool(self._sums(running)))
+        return bool(self.busy) and (full or (self.settings.group > 1 and bool(self._sums(running))))
 
     def nothing_waits(self, now: float) -> None:
         """A worker is free, and all slots have come."""

@@ -127,7 +127,7 @@ class Database:
         """The answers, in database time."""
         if any(len(each.parts) > 1 for each in wanted) or task.scheduler.gate._joint:
             return self._grant(wanted)
-        settings, now, leases = self.world.settings, self.world.now, []
+        now, leases = self.world.now, []
         for each in wanted:
             limit, group, own, amount = each.parts[0]
             rate = self._rate(group)
@@ -153,7 +153,7 @@ class Database:
         world.ends[part.limit, task] = end
 
     def _grant(self, wanted: list[Any]) -> list[tuple[Any, ...]]:
-        settings, now = self.world.settings, self.world.now
+        now = self.world.now
         groups = {part.group for each in wanted for part in each.parts}
         rates = {group: self._rate(group) for group in groups}
         answers = self.world.code.rates.grant(now, self.tats, rates, [each.parts for each in wanted])

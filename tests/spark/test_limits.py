@@ -10,6 +10,7 @@ from pyspark.errors import PySparkValueError
 from pyspark.sql import functions as F
 from support.notes import Notes
 
+from manytail import Rate
 from manytail.spark import Delivery, concurrent_udf, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])
@@ -72,7 +73,7 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
         add(number)
         return str(number)
 
-    udf = concurrent_udf(fn, "string", dedup=10, rate=1_000.0)
+    udf = concurrent_udf(fn, "string", dedup=10, limits=Rate(1_000.0, per_task=True))
     rows = spark.range(0, 500, 1, 1).select(udf(F.col("id") % 5).alias("x")).collect()
     assert [row.x for row in rows] == [str(number % 5) for number in range(500)]
     assert len(notes.read()) == 5
@@ -82,7 +83,8 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
 def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
     df = spark.sql("SELECT id, CASE id WHEN 1 THEN null WHEN 2 THEN -1.5 ELSE 2.5 END AS price FROM range(0, 5, 1, 1)")
     rows = df.transform(
-        map_concurrent, lambda row: row.id, "x long", cost="price", cost_rate=1_000.0, errors="column", metrics=metrics
+        map_concurrent, lambda row: row.id, "x long", limits=Rate(1_000.0, cost="price", per_task=True),
+        errors="column", metrics=metrics,
     ).collect()
     assert [row.x for row in rows] == [0, None, None, 3, 4]
     assert [row._error.message for row in rows[1:3]] == [
@@ -106,7 +108,7 @@ def test_rows_of_a_broken_key_fail_and_others_go_on(spark: Any) -> None:
         "errors": "column",
     }
     df = spark.range(0, 100, 1, 1).transform(
-        map_concurrent, fn, "x long", key=F.col("id") % 2, per_key_rate=1_000.0, **options
+        map_concurrent, fn, "x long", key=F.col("id") % 2, limits=Rate(1_000.0, per_key=True, per_task=True), **options
     )
     types = [row._error and row._error.type for row in df.collect()]
     assert set(types[::2]) == {None}
@@ -116,9 +118,11 @@ def test_rows_of_a_broken_key_fail_and_others_go_on(spark: Any) -> None:
 
 def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
     df = spark.range(3)
-    with pytest.raises(ValueError, match=r"per_key_rate: 2 \(expected: key is given\)"):
-        map_concurrent(df, lambda row: 1, "x int", per_key_rate=2)
+    with pytest.raises(ValueError, match=r"limits: Rate.* \(expected: key is given\)"):
+        map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, per_key=True, per_task=True))
     with pytest.raises(TypeError, match=r"cost: .* \(expected: a numeric column; it is string\)"):
-        map_concurrent(df, lambda row: 1, "x int", cost=F.lit("a"))
+        map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.lit("a"), per_task=True))
     with pytest.raises((ValueError, PySparkValueError), match="generator"):
-        map_concurrent(df, lambda row: 1, "x int", cost=F.explode(F.array(F.lit(1))))
+        map_concurrent(
+            df, lambda row: 1, "x int", limits=Rate(2, cost=F.explode(F.array(F.lit(1))), per_task=True)
+        )

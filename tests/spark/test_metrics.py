@@ -8,7 +8,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from support.databases import Database
 
-from manytail import RetryLater, Shared
+from manytail import Rate, RetryLater, Shared
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.spark import map_concurrent
@@ -35,7 +35,7 @@ def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
         backoff=0.01,
         errors="column",
         metrics=True,
-        cost=F.col("id") + 1,
+        limits=Rate(1e6, cost=F.col("id") + 1, per_task=True),
         columns="replace",
     )
     assert df.columns == ["n", "_error", "_call"]

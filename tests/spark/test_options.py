@@ -303,9 +303,9 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
 
 # -------------------------------------------------------------------------------------------------- the list of options
 # Not in the list: these are columns, and their names.
-OF_A_DATA_FRAME = {"key", "priority", "cost", "error_column", "row_id", "columns", "metrics"}
-# A column function has neither an order to choose nor keys, costs and batches.
-OF_THE_INPUT = {"order", "per_key", "weights", "per_key_rate", "cost_rate", "batch", "linger"}
+OF_A_DATA_FRAME = {"key", "priority", "error_column", "row_id", "columns", "metrics"}
+# A column function has neither an order to choose nor keys and batches.
+OF_THE_INPUT = {"order", "per_key", "weights", "batch", "linger"}
 
 
 def given(function: Any) -> dict[str, Any]:

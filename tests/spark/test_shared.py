@@ -15,7 +15,7 @@ from support.counts import LONG, count
 from support.databases import Database
 from support.notes import Notes
 
-from manytail import Shared
+from manytail import Budget, Shared
 from manytail.mapping._remember import BACKLOG
 from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._recorded import ArrowCodec, fingerprint
@@ -137,15 +137,16 @@ def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes:
         return row.id
 
     df = spark.range(0, rows, 1, tasks).transform(
-        map_concurrent, fn, "n long", cost=F.lit(3), budget=budget, shared=shared, errors="column"
-    )
+        map_concurrent, fn, "n long", errors="column",
+        limits=Budget(budget, cost=F.lit(3), shared=shared, name="budget"),
+    )  # fmt: skip
     for _ in range(2):
         found = df.collect()
         assert len(found) == rows
         assert {row._error.type for row in found if row.n is None} == {"manytail.BudgetExceeded"}
         assert {row._error.attempts for row in found if row.n is None} == {0}
         assert len(notes.read()) == budget // 3
-        assert shared.spent() == budget // 3 * 3
+        assert Budget(1, shared=shared, name="any").used() == budget // 3 * 3
 
 
 def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes: Notes) -> None:
@@ -172,7 +173,9 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
         notes.add(n)
         return n * 2
 
-    column = concurrent_udf(double, "long", shared=Shared(sqlite.url, "udf"), remember=True, budget=8, errors="column")
+    shared = Shared(sqlite.url, "udf")
+    budget = Budget(8, shared=shared, name="budget")
+    column = concurrent_udf(double, "long", shared=shared, remember=True, limits=budget, errors="column")
     df = spark.range(0, 10, 1, 1).select(column("id").alias("v"))
     for _ in range(2):
         rows = [row.v for row in df.collect()]
@@ -186,7 +189,7 @@ def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
     df, shared = spark.range(3), Shared(sqlite.url, "a")
     secret = Shared("postgresql://me:secret@host/db", "a")
     for options, kind, said in (
-        ({"budget": 3}, ValueError, r"budget: 3.0 \(expected: shared is given"),
+        ({"limits": Budget(3)}, ValueError, r"limits: Budget\(3.0\) \(expected: shared, which"),
         ({"remember": True}, ValueError, r"remember: True \(expected: shared is given"),
         (
             {"shared": secret},

@@ -147,7 +147,6 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
         "columns",
         "row_id",
         "metrics",
-        "per_key_rate",
         "error_column",
         "x",
     ],

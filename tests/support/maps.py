@@ -11,9 +11,19 @@ from typing import Any
 
 import pytest
 
-from manytail import aconcurrent_map, concurrent_map
+from manytail import Budget, Rate, Shared, aconcurrent_map, concurrent_map
 
 from .event_loops import ASYNCIO
+
+
+def rate(shared: Shared, amount: float, name: str = "rate", **more: Any) -> Rate:
+    """A shared one."""
+    return Rate(amount, shared=shared, name=name, **more)
+
+
+def budget(shared: Shared, amount: float, **more: Any) -> Budget:
+    """A shared one."""
+    return Budget(amount, shared=shared, name="budget", **more)
 
 
 def mapped(fn: Callable[..., Any], items: Any, into: list[Any] | None = None, **options: Any) -> list[Any]:

@@ -13,8 +13,8 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "costs", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error",
-        "looked_up", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "costs", "deferred", "done", "error", "identity", "key", "known", "lane",
+        "last_error", "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane

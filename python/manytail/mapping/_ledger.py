@@ -1,5 +1,5 @@
-"""The ledger: whether a call may start under its limits now, and if not, when to ask again. Pure: no thread, clock, lock
-or I/O; `now` is passed. `_limits` adds locks and delivers wake-ups.
+"""The ledger: whether a call may start under its limits now, and if not, when to ask again. Pure: no thread, clock,
+lock or I/O; `now` is passed. `_limits` adds locks and delivers wake-ups.
 
 An account stands for a limit, or for a limit and one key. A call takes its cost from all its accounts or from none.
 
@@ -244,9 +244,9 @@ class Spending(Permits):
 def take(
     waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
 ) -> Taken | Wait | Never:
-    """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is the
-    map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the queue
-    there."""
+    """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is
+    the map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the
+    queue there."""
     blocking, at = -1, now
     for index, account in enumerate(accounts):
         waiter, cost = waiters[index], costs[index]
@@ -305,8 +305,8 @@ def _leave_all(waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> No
 def end(
     accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float, wakes: list[Waiter]
 ) -> None:
-    """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0 where
-    it did not begin."""
+    """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0
+    where it did not begin."""
     for account, cost, amount in zip(accounts, costs, spent, strict=True):
         if account.end(cost, amount, now) and account.queue:
             account.call_first(now, wakes)

@@ -1,7 +1,7 @@
 """Limits: Rate, Budget and Concurrency, which live, and what keeps them together for all that use the same object.
 
-A limit has one account or, with per_key, one for each key (`_ledger`). Who uses limits is an Owner: a map, or a block of
-`with limit:`. The owner asks the ledger under the locks of its limits, which are held for that alone; no user's code
+A limit has one account or, with per_key, one for each key (`_ledger`). Who uses limits is an Owner: a map, or a block
+of `with limit:`. The owner asks the ledger under the locks of its limits, which are held for that alone; no user's code
 runs under them. This module is compiled (setup.py), so no signal handler runs there either.
 
 A finalizer may come in the middle of that, in the same thread. It never waits for a lock which its own thread holds: it
@@ -10,8 +10,9 @@ holder wakes the owner.
 
 Wake-ups are delivered when no lock is held: an owner's `wake` only tells its own thread or loop to ask again.
 
-A copy of a limit (pickle, copy) begins anew, and so do all limits in a forked child. Accounts of keys are forgotten when
-they are idle and no map may use them. They are looked up when an item is read, because that runs the user's `__eq__`.
+A copy of a limit (pickle, copy) begins anew, and so do all limits in a forked child. Accounts of keys are forgotten
+when they are idle and no map may use them. They are looked up when an item is read, because that runs the user's
+`__eq__`.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def _interrupted(guards: Sequence[Guard]) -> Guard | None:
 
 
 def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
-    """Call step(wakes) under these locks, then wake the owners, except for the asker. A finalizer that interrupts a holder leaves the step to
-    that, and gets None."""
+    """Call step(wakes) under these locks, then wake the owners, except for the asker. A finalizer that interrupts a
+    holder leaves the step to that, and gets None."""
     interrupted = _interrupted(guards)
     if interrupted is not None:
         interrupted.late.append((guards, step))
@@ -228,9 +229,9 @@ class Limit:
 class Rate(Limit):
     """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once.
 
-    A call starts when the bucket is not in debt, and takes its whole cost. So the costs of starts in any t seconds are at
-    most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less. per:
-    seconds, or "second", "minute", "hour", "day". Source: the generic cell rate algorithm (ITU-T I.371).
+    A call starts when the bucket is not in debt, and takes its whole cost. So the costs of starts in any t seconds are
+    at most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less.
+    per: seconds, or "second", "minute", "hour", "day". Source: the generic cell rate algorithm (ITU-T I.371).
 
     ValueError, TypeError: a bad argument.
     """
@@ -271,12 +272,12 @@ class Rate(Limit):
 
 
 class Budget(Limit):
-    """What calls have spent and what running calls cost never exceeds `amount`, except by what calls say that they spent
-    beyond their costs.
+    """What calls have spent and what running calls cost never exceeds `amount`, except by what calls say that they
+    spent beyond their costs.
 
-    An item fails with BudgetExceeded when what ended calls have spent leaves less than its cost. While running calls may
-    still give enough back, it waits. A retry that does not fit fails with fn's error, and a batch that does not fit is
-    halved. ValueError, TypeError: a bad argument.
+    An item fails with BudgetExceeded when what ended calls have spent leaves less than its cost. While running calls
+    may still give enough back, it waits. A retry that does not fit fails with fn's error, and a batch that does not fit
+    is halved. ValueError, TypeError: a bad argument.
     """
 
     __module__ = "manytail"
@@ -294,7 +295,10 @@ class Budget(Limit):
         super().__init__(cost, False, per_task, shared, name)
 
     def used(self) -> float:
-        """What ended calls have spent."""
+        """What ended calls have spent. Of a shared one: what calls have spent and reserved. Progress: that asks the
+        database, and waits."""
+        if self.shared is not None:
+            return self.shared._store().spent()
         account: Any = self._account
         return float(account.settled)
 
@@ -414,11 +418,7 @@ class Owner:
         thread. Each call is followed by one of `release`."""
         accounts = []
         for limit in self.limits:
-            if limit.per_key:
-                account = limit.account(key, self)
-            else:
-                account = limit._account
-            accounts.append(account)
+            accounts.append(limit.account(key, self) if limit.per_key else limit._account)
         return tuple(accounts)
 
     def hold(self) -> None:

@@ -592,9 +592,10 @@ class Scheduler:
         waiting: list[Item] = []
         if not self.halted:
             waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
-            waiting = (
-                waiting + self.admission.drain() if self.gate is None else self.gate.flat(waiting) + self.gate.drain(now)
-            )
+            if self.gate is None:
+                waiting += self.admission.drain()
+            else:
+                waiting = self.gate.flat(waiting) + self.gate.drain(now)
         self._timers.clear()
         self.resting = 0
         for item in self._running:

@@ -79,10 +79,6 @@ class Shared:
         """How many results are recorded, without those older than max_age."""
         return self._store().remembered()
 
-    def spent(self) -> float:
-        """How much of the budget all that use the name have spent, in units of `cost`."""
-        return self._store().spent()
-
     def forget(self, *, older_than: float | None = None) -> int:
         """Drop remembered results, or those older than so many seconds. Returns how many. After forget() the name may
         have another codec."""

@@ -166,8 +166,8 @@ def set_costs(rows: list[Item], work: Work, columns: list[list[Any] | None]) -> 
                 row.error, cost = ValueError(f"cost: {cost} (expected: a finite number >= 0)"), 0.0
             costs.append(float(cost))
         row.costs = tuple(cost for cost, limit in zip(costs, limits, strict=True) if limit.shared is None)
-        shared = zip(costs, limits, columns, strict=True)
-        row.cost = next((cost for cost, limit, column in shared if limit.shared is not None and column is not None), 1.0)
+        every = zip(costs, limits, columns, strict=True)
+        row.cost = next((cost for cost, limit, column in every if limit.shared is not None and column), 1.0)
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:

@@ -21,7 +21,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from manytail import Shared  # noqa: E402
+from manytail import Rate, Shared  # noqa: E402
 from manytail.mapping._rates import LATE  # noqa: E402
 from manytail.spark import map_concurrent  # noqa: E402
 
@@ -81,9 +81,8 @@ spark = (
 )
 source = spark.range(0, ROWS, 1, TASKS)
 source.transform(map_concurrent, lambda row: row.id, "same long").collect()  # all workers are there
-limited = source.transform(
-    map_concurrent, call, "twice long", workers=WORKERS, rate=RATE, shared=Shared(url_where_leases_are_noted, "rate")
-)
+limit = Rate(RATE, shared=Shared(url_where_leases_are_noted, "rate"), name="rate")
+limited = source.transform(map_concurrent, call, "twice long", workers=WORKERS, limits=limit)
 rows = limited.collect()
 spark.stop()
 
