@@ -184,7 +184,8 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     mapped(service, range(500), shared=shared, remember=True)
-    assert len(mapped(service, range(500), shared=shared, remember=True, limits=[rate(shared, 0.001), budget(shared, 0.0)])) == 500
+    limits = [rate(shared, 0.001), budget(shared, 0.0)]
+    assert len(mapped(service, range(500), shared=shared, remember=True, limits=limits)) == 500
     assert spent_in(shared) == 0.0
     assert len(service.calls) == 500
 
@@ -477,7 +478,8 @@ def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
     """The limit of a key has a name that is the same in every process."""
     keys = ["text", 1, 2.5, None, float("nan"), float("nan"), ("a", b"b"), object, "text"]
     results = mapped(
-        str, range(len(keys)), key=keys.__getitem__, limits=rate(Shared(sqlite.url, "a"), 1e6, per_key=True), errors="return",
+        str, range(len(keys)), key=keys.__getitem__, errors="return",
+        limits=rate(Shared(sqlite.url, "a"), 1e6, per_key=True),
     )  # fmt: skip
     assert [index for index, result in enumerate(results) if result != str(index)] == [7]
     assert isinstance(results[7].error, TypeError)

@@ -15,11 +15,9 @@ from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
-    Budget,
     DeadlineExceeded,
     Failure,
     Progress,
-    Rate,
     RetryLater,
     Shared,
     SharedUnavailable,

@@ -416,10 +416,7 @@ class Owner:
     def accounts_of(self, key: Hashable) -> tuple[Account, ...]:
         """The accounts of a call of that key. Runs the user's `__hash__` and `__eq__`: call it without a lock, in one
         thread. Each call is followed by one of `release`."""
-        accounts = []
-        for limit in self.limits:
-            accounts.append(limit.account(key, self) if limit.per_key else limit._account)
-        return tuple(accounts)
+        return tuple([limit.account(key, self) if limit.per_key else limit._account for limit in self.limits])
 
     def hold(self) -> None:
         """Calls in this context hold these limits while they run."""
