@@ -11,13 +11,13 @@ from ._types import (
     BudgetExceeded,
     DeadlineExceeded,
     Delivery,
-    Failure,
+    Outcome,
     Progress,
     RetryLater,
     SharedUnavailable,
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Progress", "RetryLater", "Shared",
     "SharedUnavailable", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

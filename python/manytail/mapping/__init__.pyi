@@ -14,14 +14,14 @@ from ._types import (
     BudgetExceeded,
     DeadlineExceeded,
     Delivery,
-    Failure,
+    Outcome,
     Progress,
     RetryLater,
     SharedUnavailable,
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Progress", "RetryLater", "Shared",
     "SharedUnavailable",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
@@ -66,7 +66,7 @@ def concurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
@@ -98,7 +98,7 @@ def concurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
@@ -130,7 +130,7 @@ def concurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
@@ -162,7 +162,7 @@ def concurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -194,7 +194,7 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> AsyncGenerator[_R | Failure]: ...
+) -> AsyncGenerator[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -226,4 +226,4 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> AsyncGenerator[_R | Failure]: ...
+) -> AsyncGenerator[Outcome[_T, _R]]: ...

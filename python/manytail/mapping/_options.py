@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ._types import NO_NAMES, SpentNames
+
 if TYPE_CHECKING:
     from ._shared import Shared
 
@@ -202,6 +204,7 @@ class Options:
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
+    spent_names: SpentNames = NO_NAMES  # of the limits, for Delivery.spent
 
     @property
     def gated(self) -> bool:

@@ -548,6 +548,8 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `retry_on` and `backoff` are not asked."""
+        if self.options.wants_delivery:
+            item.delivery._end()
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))

@@ -399,6 +399,9 @@ class Scheduler:
                 self.admission.finished(item)
             self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded())
         else:
+            if self.options.wants_delivery and verdict.kind is Kind.RETRY:
+                for each in item.members():
+                    each.last_error = verdict.error
             self._rest(item, verdict, now)
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
