@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         RetryLater,
         Shared,
         SharedUnavailable,
+        TooManyFailures,
         aconcurrent_map,
         concurrent_map,
     )
@@ -87,6 +88,7 @@ __all__ = [
     "SubQueue",
     "Subscriber",
     "Subscription",
+    "TooManyFailures",
     "__version__",
     "aconcurrent_map",
     "concurrent_map",
@@ -105,6 +107,7 @@ _LAZY = frozenset(
         "RetryLater",
         "Shared",
         "SharedUnavailable",
+        "TooManyFailures",
         "aconcurrent_map",
         "concurrent_map",
     }

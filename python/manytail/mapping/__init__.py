@@ -15,9 +15,10 @@ from ._types import (
     Progress,
     RetryLater,
     SharedUnavailable,
+    TooManyFailures,
 )
 
 __all__ = [
     "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Progress", "RetryLater", "Shared",
-    "SharedUnavailable", "aconcurrent_map", "concurrent_map",
+    "SharedUnavailable", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -15,8 +15,8 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "deferred", "delivery", "done", "error", "identity", "key", "known", "lane",
-        "last_error", "looked_up", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "deferred", "delivery", "done", "error", "fatal", "identity", "key", "known",
+        "lane", "last_error", "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -38,6 +38,7 @@ class Item:
         self.known = False  # its result was recorded before
         self.result: Any = None
         self.error: Any = None  # why it failed; an item that arrives with one fails without a call
+        self.fatal = False  # that error was found before a call, and ends the map
 
     @property
     def spent(self) -> dict[str, float] | None:

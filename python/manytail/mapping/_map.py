@@ -72,6 +72,8 @@ def concurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: RetryOn = (),
     rate: float | None = None,
     per_key_rate: float | None = None,
     cost: Callable[[Any], float] | None = None,
@@ -137,7 +139,9 @@ def concurrent_map(
     uses the same name, in database time; with per_key_rate keys have the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
-    has no result.
+    has no result. max_failures: as soon as more items than that have failed, the map ends as with "raise", by
+    TooManyFailures. fatal: an error that it names (as retry_on does) ends the map as with "raise", whatever errors
+    says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
@@ -179,6 +183,8 @@ def aconcurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: RetryOn = (),
     rate: float | None = None,
     per_key_rate: float | None = None,
     cost: Callable[[Any], float] | None = None,
@@ -245,6 +251,9 @@ class Plan:
         except BaseException as error:
             item.error = error
             scheduler.admission.assign_alone(item)
+        if item.error is not None:
+            failure = scheduler.failure(item.error)
+            item.error, item.fatal = failure.error, failure.fatal
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:

@@ -39,6 +39,10 @@ def whole(option: str, value: Any, low: int) -> int:
     return value
 
 
+def optional_whole(option: str, value: Any, low: int) -> int | None:
+    return None if value is None else whole(option, value, low)
+
+
 def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise bad_value(option, value, " or ".join(repr(one) for one in allowed))
@@ -195,6 +199,8 @@ class Options:
     remember: bool = field(default=False, metadata=by(check_flag))
     codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
+    max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
+    fatal: RetryOn = field(default=(), metadata=by(check_retry_on))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
     # Derived from arguments that are not kept here: whether `key`, `priority`, `cost` were given; errors that retry_on
     # cannot name; whether fn is `async def`, and has a parameter `delivery`.
@@ -211,6 +217,19 @@ class Options:
         """Whether something besides keys and priorities decides which item starts, and when."""
         limits = (self.rate, self.per_key_rate, self.cost_rate, self.budget)
         return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or any(limit is not None for limit in limits)
+
+    @property
+    def fatal_kinds(self) -> tuple[type[BaseException], ...]:
+        """The classes that `fatal` names; of a predicate none."""
+        if isinstance(self.fatal, tuple):
+            return self.fatal
+        return (self.fatal,) if isinstance(self.fatal, type) else ()
+
+    def is_fatal(self, error: BaseException) -> bool:
+        """Whether this error ends the map. Runs the user's predicate."""
+        if isinstance(self.fatal, (type, tuple)):
+            return isinstance(error, self.fatal)
+        return bool(self.fatal(error))
 
     def retries_on(self, error: BaseException) -> bool:
         """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
@@ -254,6 +273,8 @@ def check(
         )
         expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
+    if options.max_failures is not None and options.errors == "raise":
+        raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
     check_remember(options)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:

@@ -207,6 +207,12 @@ class BreakerOpen(ManytailError):
     __module__ = "manytail"
 
 
+class TooManyFailures(ManytailError):
+    """More items than `max_failures` have failed. `__cause__`: the error of the last one."""
+
+    __module__ = "manytail"
+
+
 class SharedUnavailable(ManytailError):
     """The database of `shared` was away for longer than its outage_timeout."""
 

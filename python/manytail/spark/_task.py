@@ -171,7 +171,7 @@ def new_rows(batch: Any, count: int) -> list[Item]:
         row = Row.__new__(Row)
         row.batch, row.index = batch, index
         row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
-        row.done = row.known = False
+        row.done = row.known = row.fatal = False
         row.result = row.error = None
         rows.append(row)
     return rows
