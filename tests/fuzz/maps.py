@@ -33,7 +33,7 @@ from manytail import (
     BreakerOpen,
     BudgetExceeded,
     DeadlineExceeded,
-    Failure,
+    Outcome,
     RetryLater,
     Shared,
     aconcurrent_map,
@@ -504,7 +504,9 @@ class Case:
         self.check_results()
         self.check_calls()
         self.check_error()
-        self.known = {one.value for one in self.results if isinstance(one, Result)}
+        results = [one.result if isinstance(one, Outcome) else one for one in self.results]
+        self.known = {one.value for one in results if one is not None}
+        results.clear()
         self.results, self.error = [], None
         gc.collect()
         alive = [ref for ref in self.made if ref() is not None]
@@ -513,15 +515,18 @@ class Case:
     def check_results(self) -> None:
         values = []
         for result in self.results:
-            value = result.item if isinstance(result, Failure) else result.value
-            if "dedup" in self.options and not isinstance(result, Failure):
+            failed = isinstance(result, Outcome) and not result.ok
+            if isinstance(result, Outcome) and result.ok:
+                assert "dedup" in self.options or result.item == result.result.value, result
+            value = result.item if isinstance(result, Outcome) else result.value
+            if "dedup" in self.options and not failed:
                 values.append(value % self.names)
                 continue
             values.append(value)
             _, error, attempts = self.expected(value)
             if self.loose:
                 continue
-            if isinstance(result, Failure):
+            if failed:
                 assert self.options["errors"] == "return"
                 assert type(result.error) is error, f"{result} (expected: {error})"
                 assert result.attempts == attempts, f"{result} (expected: {attempts} attempts)"

@@ -9,7 +9,7 @@ import pytest
 from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Delivery, Failure, Progress, RetryLater, concurrent_map
+from manytail import Delivery, Progress, RetryLater, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -26,9 +26,7 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Way) -> None:
         return [2 * item for item in items]
 
     results = mapped(fn, range(1_000), batch=50, linger=3_600, retries=0, workers=8, errors="return")
-    assert [result for result in results if not isinstance(result, Failure)] == [
-        2 * item for item in range(1_000) if item != 777
-    ]
+    assert [one.result for one in results if one.ok] == [2 * item for item in range(1_000) if item != 777]
     assert isinstance(results[777].error, OSError)
     assert len(calls) <= 20 + 12
     assert results[777].attempts == sum(777 in items for items in calls) == 7  # 50, 25, 13 or 12, ..., 1
@@ -85,10 +83,8 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> No
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
     results = mapped(fn, range(100), batch=20, linger=3_600, retries=1, backoff=0, workers=4, errors="return")
-    assert [result for result in results if not isinstance(result, Failure)] == [
-        item for item in range(100) if item % 10
-    ]
-    failures = [result for result in results if isinstance(result, Failure)]
+    assert [one.result for one in results if one.ok] == [item for item in range(100) if item % 10]
+    failures = [one for one in results if not one.ok]
     assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [
         (item, (item,), 2) for item in range(0, 100, 10)
     ]
@@ -101,8 +97,8 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
     attempts: list[tuple[int, int]] = []
     raised: list[int] = []
 
-    def fn(items: list[int], delivery: list[Delivery]) -> list[Any]:
-        attempts.extend((item, one.attempt) for item, one in zip(items, delivery, strict=True))
+    def fn(items: list[int], delivery: Delivery) -> list[Any]:
+        attempts.extend((item, delivery.attempt) for item in items)
         if not raised:
             raised.append(1)
             raise RetryLater(0.001)
@@ -111,7 +107,7 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
             return [RetryLater(0.001) if item == 1 else item for item in items]
         return items
 
-    def with_delivery(items: list[int], delivery: list[Delivery]) -> list[Any]:
+    def with_delivery(items: list[int], delivery: Delivery) -> list[Any]:
         return fn(items, delivery)
 
     if not mapped.is_async:
@@ -119,7 +115,7 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
         assert mapped(
-            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=3_600, workers=1
+            lambda items: fn(items, Delivery()), range(3), batch=3, linger=3_600, workers=1
         ) == [0, 1, 2]
     assert raised == [1, 2]
 
@@ -153,7 +149,7 @@ def test_what_a_lazy_result_raises_fails_the_call() -> None:
         return Lazy() if 1 in items else items
 
     zero, one, two = mapped(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
-    assert (zero, type(one.error), two) == (0, ZeroDivisionError, 2)
+    assert (zero.result, type(one.error), two.result) == (0, ZeroDivisionError, 2)
 
 
 def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> None:
@@ -212,8 +208,9 @@ def test_after_a_failure_the_next_one_is_called_by_itself() -> None:
 
     results = mapped(fn, [7] * 5, dedup=1, workers=4, errors="return")
     assert len(calls) == 3
-    assert sorted(str(result.error) for result in results if isinstance(result, Failure)) == ["1", "2"]
-    assert [result for result in results if not isinstance(result, Failure)] == [3, 3, 3]
+    assert sorted(str(one.error) for one in results if not one.ok) == ["1", "2"]
+    assert [one.result for one in results if one.ok] == [3, 3, 3]
+    assert sorted(one.attempts for one in results) == [0, 0, 1, 1, 1]  # two got a result without a call
 
 
 @dataclass

@@ -18,7 +18,7 @@ import pytest
 from support.maps import Way, collect, everywhere, in_callers_loops, in_loops, mapped
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
-from manytail import Budget, DeadlineExceeded, Delivery, Failure, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Budget, DeadlineExceeded, Delivery, RetryLater, aconcurrent_map, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
@@ -154,7 +154,7 @@ def test_a_coroutine_that_cancels_its_own_task(mapped: Way, timed: dict[str, Any
         if awaits and item % 3 == 0:
             assert isinstance(result.error, asyncio.CancelledError)
         else:
-            assert result == item
+            assert result.result == item
 
 
 @in_callers_loops
@@ -279,7 +279,7 @@ def test_whatever_fn_raises_is_the_failure_of_its_item(mapped: Way, kind: type[B
         return item
 
     results = mapped(fail, range(6), errors="return", workers=2)
-    assert [result for result in results if not isinstance(result, Failure)] == [0, 1, 2, 4, 5]
+    assert [one.result for one in results if one.ok] == [0, 1, 2, 4, 5]
     expected = RuntimeError if mapped.is_async and kind is StopIteration else kind  # no coroutine can raise it
     assert isinstance(results[3].error, expected)
     assert (results[3].item, results[3].attempts, results[3].key) == (3, 1, None)
@@ -308,7 +308,7 @@ def test_an_item_without_a_priority_or_cost_keeps_its_place_in_its_key(mapped: W
     given: dict[str, Any] = {"priority": of} if option == "priority" else {"limits": Budget(9, cost=of)}
     options: dict[str, Any] = {"key": bool, **given, "order": "key", "workers": 1, "errors": "return"}
     results = mapped(lambda item: 2 * item, [1, 1, 2, 3], **options)
-    assert [result for result in results if isinstance(result, int)] == [2, 2, 6]
+    assert [one.result for one in results if one.ok] == [2, 2, 6]
     assert isinstance(results[2].error, OSError)
     assert results[2].key is True
 
@@ -371,7 +371,7 @@ def test_what_key_and_priority_raise_fails_the_item_alone(option: str) -> None:
         return item
 
     results = mapped(lambda item: item, range(5), errors="return", **{option: of})
-    assert [results[index] for index in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    assert [results[index].result for index in (0, 1, 3, 4)] == [0, 1, 3, 4]
     assert isinstance(results[2].error, LookupError)
     assert results[2].attempts == 0
 
@@ -380,8 +380,8 @@ def test_a_key_that_cannot_be_hashed_fails_its_item_alone() -> None:
     results = mapped(
         lambda item: item, range(3), key=lambda item: [] if item == 1 else item, errors="return", order="key"
     )
-    assert {type(result) for result in results} == {int, Failure}
-    assert [type(result.error) for result in results if isinstance(result, Failure)] == [TypeError]
+    assert sorted(one.result for one in results if one.ok) == [0, 2]
+    assert [type(one.error) for one in results if not one.ok] == [TypeError]
 
 
 def test_a_key_whose_eq_waits_for_another_map_is_compared_under_no_lock() -> None:
@@ -547,7 +547,7 @@ def test_at_the_deadline_everything_that_is_not_done_fails(mapped: Way) -> None:
 
     calls, results = in_time(attempt, 0.2, 2, 20)
     assert len(results) == 1_000
-    assert results[0] == 0
+    assert results[0].result == 0
     assert all(isinstance(failure.error, DeadlineExceeded) for failure in results[1:])
     assert [failure.attempts for failure in results[1:4]] == [1, 1, 0]
     assert calls == [0, 1, 2]

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from manytail import DeadlineExceeded
+
 from .settings import Never, Settings, Trouble
 
 
@@ -55,6 +57,22 @@ def retry_on(settings: Settings) -> Any:
 def is_odd(error: BaseException) -> bool:
     """The predicate of kind "odd". A TimeoutError is raised by the map and has no number."""
     return isinstance(error, TimeoutError) or bool(error.args and isinstance(error.args[0], int) and error.args[0] % 2)
+
+
+FATAL: dict[str, Any] = {"": (), "classes": (OSError, TimeoutError, DeadlineExceeded), "one": Never}
+
+
+def fatal(settings: Settings) -> Any:
+    """The option."""
+    return FATAL.get(settings.fatal, is_odd)
+
+
+def is_fatal(settings: Settings, error: Any) -> bool:
+    """Whether the option names the error, of which the class may be all that is known."""
+    if settings.fatal == "odd":
+        return isinstance(error, BaseException) and is_odd(error)
+    kind = error if isinstance(error, type) else type(error)
+    return issubclass(kind, FATAL[settings.fatal])
 
 
 def never_retry(settings: Settings) -> tuple[type[BaseException], ...]:

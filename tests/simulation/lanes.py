@@ -26,7 +26,7 @@ class Record:
     __slots__ = (
         "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error",
         "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state",
-        "tries",
+        "stays", "tries",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
@@ -44,6 +44,7 @@ class Record:
         self.due = -math.inf  # no call before that time
         self.again = False  # it was called before
         self.error: Error = None
+        self.stays = False  # its failure ends the map: nothing behind it is emitted
         self.result: Any = None
         self.lane: Lane
 

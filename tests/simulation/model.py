@@ -22,8 +22,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from manytail import DeadlineExceeded
+from manytail import DeadlineExceeded, TooManyFailures
 
+from . import functions
 from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
 from .verdicts import Expected, expected
@@ -174,6 +175,8 @@ class Model(Lanes):
             raise Violation(f"{record} waits {seconds} s (expected: {wanted.low} to {wanted.high})")
         if kind == "fail":
             self.check_error(record, wanted.error, found)
+            fatal = functions.is_fatal(self.settings, found)
+            self.demand(verdict.fatal is fatal, f"{record} fails with {found!r}, fatal: {verdict.fatal}")
             if found.__cause__ is found or (found is not error and found.__cause__ is not error):
                 raise Violation(f"{record} fails with {found!r}, caused by {found.__cause__!r} (expected: {error!r})")
         if kind == "retry" and found is not error:
@@ -253,14 +256,18 @@ class Model(Lanes):
     def fail(self, record: Record, error: Error) -> None:
         record.error = error
         self.failures += 1
-        if self.settings.errors != "raise":
+        most = self.settings.max_failures
+        too_many = most is not None and self.failures > most
+        fatal = functions.is_fatal(self.settings, error)
+        if self.settings.errors != "raise" and not too_many and not fatal:
             self._complete(record)
             return
         record.state = "done"
+        record.stays = True
         self.flying.pop(record)
         self.halted = True
         if self.error is None:
-            self.error, self.failing = error, record
+            self.error, self.failing = TooManyFailures if too_many and not fatal else error, record
 
     def _complete(self, record: Record) -> None:
         record.state = "done"
@@ -275,7 +282,7 @@ class Model(Lanes):
         self.held_back += 1
         self.held_bytes += record.bytes
         line = self.line if order == "input" else record.lane.line
-        while line and line[0].state == "done" and not (line[0].error is not None and self.settings.errors == "raise"):
+        while line and line[0].state == "done" and not line[0].stays:
             self.held_back -= 1
             self.held_bytes -= line[0].bytes
             self._emit(line.popleft())
@@ -392,7 +399,10 @@ class Model(Lanes):
         found = scheduler.failing and scheduler.failing.value
         if found is not self.failing and found is not None and self.failing in self.together and found in self.together:
             self.failing = found  # all failed together: which one is named is free
-            self.error = found.error
+            self.error = self.error if self.error is TooManyFailures else found.error
+        if type(scheduler.error) is TooManyFailures:
+            cause = scheduler.error.__cause__
+            self.demand(cause is scheduler.failing.error, f"too many failures, the last of them {cause!r}")
         self.demand(found is self.failing, f"the map fails with {found} (expected: {self.failing})")
         right = type(scheduler.error) is self.error if isinstance(self.error, type) else scheduler.error is self.error
         self.demand(right, f"the map raises {scheduler.error!r} (expected: {self.error!r})")

@@ -51,6 +51,42 @@ def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
 
 
 MUTANTS = [
+    # ------------------------------------------------------------------------------------------------ the map's failure
+    Mutant(
+        "one failure more than max_failures is let pass",
+        "scheduler",
+        "        too_many = self.failures > self._most_failures\n",
+        "        too_many = self.failures > self._most_failures + 1\n",
+        15,
+    ),
+    Mutant(
+        "TooManyFailures hides a fatal error",
+        "scheduler",
+        "                fatal = fatal or not too_many or isinstance(error, self._fatal_kinds)\n",
+        "                fatal = not too_many\n",
+        301,
+    ),
+    Mutant(
+        "a fatal error is tried again",
+        "scheduler",
+        "        if options.is_fatal(error):\n            return Verdict(Kind.FAIL, error=error, fatal=True)\n",
+        "",
+        104,
+    ),
+    Mutant(
+        "a batch whose error is fatal is split",
+        "scheduler",
+        "        if verdict.fatal:\n            return self.lost(batch, verdict.error)\n",
+        "",
+        485,
+    ),
+    Mutant(
+        "an error that fatal names goes on where no call raised it",
+        "scheduler",
+        "too_many or fatal or isinstance(error, self._fatal_kinds):\n",
+        "too_many or fatal:\n",
+        420,
+    ),
     # ------------------------------------------------------------------------------------------------ places and slots
     Mutant(
         "a dropped item keeps its place in flight",
@@ -505,9 +541,9 @@ MUTANTS = [
         "who follows a result of a batch has it after the batch's failures",
         "scheduler",
         "        self._apply_gate_effects()\n        self._rest_in_parts(batch, again, now)\n"
-        "        for item, error in failed:\n            self._fail(item, error)\n",
+        "        for item, error, fatal in failed:\n            self._fail(item, error, fatal)\n",
         "        self._rest_in_parts(batch, again, now)\n"
-        "        for item, error in failed:\n            self._fail(item, error)\n"
+        "        for item, error, fatal in failed:\n            self._fail(item, error, fatal)\n"
         "        self._apply_gate_effects()\n",
         25_889,
     ),

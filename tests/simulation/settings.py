@@ -94,6 +94,8 @@ class Settings:
     linger: float = 0.0
     identities: int = 3  # how many different items there are, where equal ones share calls
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
+    max_failures: int | None = None
+    fatal: str = ""  # a name that `functions.py` turns into the option
     known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
@@ -213,6 +215,19 @@ def _batches(rng: Random, settings: Settings) -> dict[str, Any]:
     return drawn
 
 
+def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
+    """One world in eight has one. Drawn separately, too."""
+    if rng.random() < 7 / 8:
+        return {}
+    most = rng.choice([None, 0, 1, 5, 20]) if settings.errors != "raise" else None
+    drawn = {"max_failures": most, "fatal": rng.choice(["", "classes", "one", "odd"])}
+    # Of items that fail together any may be the one too many: what is emitted before it would not be determined.
+    if most is None:
+        return drawn
+    hangs = 0.0 if settings.timeout is None else settings.hangs  # without a deadline such a call never ends
+    return {**drawn, "deadline": None, "hangs": hangs, "breaker_open": "wait", "budget": None}
+
+
 def draw(seed: int) -> Settings:
     """The settings of that seed."""
     rng = Random(f"settings {seed}")
@@ -245,4 +260,5 @@ def draw(seed: int) -> Settings:
     elif limits.get("per_key_rate"):
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1
-    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings)})
+    ends = _ends(Random(f"ends {seed}"), settings)
+    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends})

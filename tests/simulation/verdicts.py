@@ -27,6 +27,8 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         if record.deferred + error.after > settings.defer_timeout:
             return Expected("fail", error=error)
         return Expected("defer", error.after, error.after)
+    if functions.is_fatal(settings, error):
+        return Expected("fail", error=error)
     if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
         return Expected("fail", error=error)
     if settings.retry_on == "raises":

@@ -503,16 +503,16 @@ class World:
     # ----------------------------------------------------------------------------------------------- calls with batches
     def _end_batch(self, batch: Any, call: Call, given_up: BaseException | None) -> None:
         """What the runner does when such a call ends, up to its report."""
-        verdict_of, chance = self.code.scheduler.Verdict, self.rng.choice([0.0, 0.5, 0.999999])
+        chance = self.rng.choice([0.0, 0.5, 0.999999])
         unit, error = batch.value, given_up or self._error(batch.value)
         if given_up is not None:
-            verdicts: Any = [verdict_of(self.code.scheduler.Kind.FAIL, error=given_up)] * len(batch.items)
+            verdicts: Any = self.scheduler.lost(batch, given_up)
         elif error is not None:
             verdicts = self.scheduler.judge_batch(batch, error, chance)
             if not isinstance(verdicts, list):
                 self._report_whole(batch, verdicts, error)
                 return
-            whole = isinstance(error, RetryLater) or len(batch.items) == 1
+            whole = isinstance(error, RetryLater) or len(batch.items) == 1 or verdicts[0].fatal
             self.model.demand(whole, f"{unit} has failed for good, and is not split")
         else:
             batch.result = self._results(unit, call)
@@ -524,7 +524,7 @@ class World:
                 self._outcome(record, cause, verdict, given_up is not None or isinstance(batch.result, Unfit))
             )
         self.note("returns", unit, " ".join(outcome.kind for outcome in outcomes))
-        if self.settings.errors == "raise" and "fail" in {outcome.kind for outcome in outcomes}:
+        if any(self._ends_map(verdict) for verdict in verdicts if verdict is not None):
             self.scheduler.halted = self.model.halted = True
         self._report_late("returned", batch, verdicts, outcomes)
 
@@ -592,12 +592,16 @@ class World:
         kind = verdict.kind.value
         fails_with = self.model.check_verdict(item.value, error, verdict, final)
         self.note("raises", item.value, f"{error!r}: {kind}")
-        if kind == "fail" and self.settings.errors == "raise":
+        if self._ends_map(verdict):
             self.scheduler.halted = self.model.halted = True
         if self.settings.lag and self.rng.random() < 0.3:
             self.at(self._about(self.settings.lag), self.report_failed, item, verdict, fails_with)
         else:
             self.report_failed(item, verdict, fails_with)
+
+    def _ends_map(self, verdict: Any) -> bool:
+        """What the runner sets `halted` for at once."""
+        return verdict.kind.value == "fail" and (verdict.fatal or self.settings.errors == "raise")
 
     def report_failed(self, item: Any, verdict: Any, error: Any) -> None:
         self.report("failed", item, verdict, error, self.now)
@@ -678,6 +682,8 @@ def options_of(settings: Settings) -> Options:
         never_retry=functions.never_retry(settings),
         defer_timeout=settings.defer_timeout,
         errors=settings.errors,
+        max_failures=settings.max_failures,
+        fatal=functions.fatal(settings),
         breaker=settings.breaker,
         breaker_reset=settings.breaker_reset,
         breaker_open=settings.breaker_open,

@@ -1,7 +1,6 @@
 """Batches, equal rows, costs, rates and breakers in Spark tasks: as in concurrent_map, with rows of Arrow batches."""
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -38,11 +37,10 @@ def test_a_bad_row_of_a_batch_fails_alone(spark: Any, notes: Notes) -> None:
     assert len(notes.read()) <= 4 + 12
 
 
-def test_an_async_fn_gets_batches_of_one_key_and_a_delivery_for_each_row(spark: Any) -> None:
-    async def fn(rows: list[Any], delivery: Sequence[Delivery]) -> list[Any]:
-        assert [one.key for one in delivery] == [row.key for row in rows]
-        assert len({row.key for row in rows}) == 1
-        return [(one.idempotency_key, one.attempt) for one in delivery]
+def test_an_async_fn_gets_batches_of_one_key_and_a_delivery_for_each_batch(spark: Any) -> None:
+    async def fn(rows: list[Any], delivery: Delivery) -> list[Any]:
+        assert {delivery.key} == {row.key for row in rows}
+        return [(key, delivery.attempt) for key in delivery.idempotency_keys]
 
     df = spark.range(0, 100, 1, 1).select("id", (F.col("id") % 3).alias("key"))
     rows = df.transform(map_concurrent, fn, "digest string, attempt int", batch=10, key="key", per_key=1).collect()

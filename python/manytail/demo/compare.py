@@ -44,7 +44,8 @@ def pool_per_batch(flights: DataFrame, url: str, *, workers: int) -> DataFrame:
 def _call(flight: Any, connections: urllib3.HTTPConnectionPool, attempt: int = 1) -> dict[str, Any]:
     key = hashlib.blake2b(str(flight.seq).encode(), digest_size=16).hexdigest()
     try:
-        return dict(fetch(flight, resource=connections, delivery=Delivery(attempt, 0, flight.carrier, key)))
+        delivery = Delivery(attempt, key=flight.carrier, identify=lambda: key)
+        return dict(fetch(flight, resource=connections, delivery=delivery))
     except Exception as error:
         if isinstance(error, Busy) and attempt <= RETRIES:
             time.sleep(BACKOFF * 2 ** (attempt - 1))

@@ -12,13 +12,15 @@ from ._types import (
     BudgetExceeded,
     DeadlineExceeded,
     Delivery,
-    Failure,
+    Outcome,
     Progress,
     RetryLater,
     SharedUnavailable,
+    TooManyFailures,
 )
 
 __all__ = [
-    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Failure", "Limit",
-    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable", "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Limit", "Outcome",
+    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures", "aconcurrent_map",
+    "concurrent_map",
 ]  # fmt: skip

@@ -15,15 +15,16 @@ from ._types import (
     BudgetExceeded,
     DeadlineExceeded,
     Delivery,
-    Failure,
+    Outcome,
     Progress,
     RetryLater,
     SharedUnavailable,
+    TooManyFailures,
 )
 
 __all__ = [
-    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Failure", "Limit",
-    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable",
+    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Limit", "Outcome",
+    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
@@ -46,7 +47,8 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -61,11 +63,12 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
@@ -76,7 +79,8 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -91,11 +95,12 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
@@ -106,7 +111,8 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -121,11 +127,12 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
@@ -136,7 +143,8 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -151,11 +159,12 @@ def concurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> Results[_R | Failure]: ...
+) -> Results[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -166,7 +175,8 @@ def aconcurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -181,11 +191,12 @@ def aconcurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> AsyncGenerator[_R | Failure]: ...
+) -> AsyncGenerator[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -196,7 +207,8 @@ def aconcurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["raise", "drop"] = "raise", limits: Limit | Sequence[Limit] = (),
+    errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
@@ -211,8 +223,9 @@ def aconcurrent_map(
     retries: int = 0, backoff: _Backoff = 0.1, max_backoff: float = 60.0, retry_on: RetryOn = Exception,
     defer_timeout: float = 600.0, breaker: int = 0, breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
-    errors: Literal["return"], limits: Limit | Sequence[Limit] = (),
+    errors: Literal["return"], max_failures: int | None = None,
+    fatal: RetryOn = (), limits: Limit | Sequence[Limit] = (),
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
-) -> AsyncGenerator[_R | Failure]: ...
+) -> AsyncGenerator[Outcome[_T, _R]]: ...

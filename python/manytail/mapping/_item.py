@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ._types import Delivery, SpentNames
 
 if TYPE_CHECKING:
     from ._admission import Lane
@@ -13,13 +15,14 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "costs", "deferred", "done", "error", "identity", "key", "known", "lane",
-        "last_error", "looked_up", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "identity", "key",
+        "known", "lane", "last_error", "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
     begun: bool  # it passed the gate before; only where there is a gate
-    last_error: Any  # of its last attempt; only where there is a gate or a limit of `shared`
+    last_error: Any  # of its last attempt; only where there is a gate, a limit of `shared` or a delivery
+    delivery: Delivery  # of its last call; only where fn gets one
     cost: float  # what it takes of shared limits with a cost; only where the options have one
     costs: tuple[float, ...]  # what it takes of the other limits; only where one of them has a cost
     identity: str  # its idempotency key; only with dedup or remember
@@ -36,6 +39,14 @@ class Item:
         self.known = False  # its result was recorded before
         self.result: Any = None
         self.error: Any = None  # why it failed; an item that arrives with one fails without a call
+        self.fatal = False  # that error was found before a call, and ends the map
+
+    @property
+    def spent(self) -> dict[str, float] | None:
+        """What its last call said that it took, by name; "": of the only limit that was given a cost. None: nothing.
+        Final when the call has ended or was abandoned."""
+        delivery: Delivery | None = getattr(self, "delivery", None)
+        return None if delivery is None else delivery.said
 
     # Without batches an item is a call of its own.
     def members(self) -> list[Item]:
@@ -90,6 +101,19 @@ class Batch(Item):
 
     def __repr__(self) -> str:
         return f"Batch({[item.value for item in self.items]})"
+
+
+def deliver_call(
+    call: Item, identify: Callable[[], Any], names: SpentNames, task_attempt: int = 0, key: Any = None
+) -> Delivery:
+    """A new Delivery for a call that begins. identify: makes its idempotency key, or those of a batch. key: the one
+    that is shown, if it is not the call's."""
+    last = max(call.to_call(), key=lambda item: item.attempts)
+    key = call.key if key is None else key
+    error = getattr(last, "last_error", None)
+    batch = isinstance(call, Batch)
+    call.delivery = Delivery(last.attempts, task_attempt, key, error, batch=batch, identify=identify, names=names)
+    return call.delivery
 
 
 class Unfit:

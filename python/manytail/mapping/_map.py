@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from . import _options
 from ._idempotency import idempotency_key
-from ._item import Batch, Item, batch_result
+from ._item import Batch, Item, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Options, RetryOn
@@ -41,7 +41,7 @@ from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._shared import Shared
 from ._thread_runner import ThreadRunner
-from ._types import Delivery, Failure, Progress
+from ._types import Delivery, Outcome, Progress
 from ._workers import refuse_awaitable
 
 _R = TypeVar("_R")
@@ -74,6 +74,8 @@ def concurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: RetryOn = (),
     limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
@@ -133,8 +135,10 @@ def concurrent_map(
     starts; after its outage_timeout the map fails with SharedUnavailable. A limit with `shared` holds for everything
     that uses its name there, in database time; with per_key keys have the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
-    exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
-    item has no result.
+    exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
+    has no result. max_failures: as soon as more items than that have failed, the map ends as with "raise", by
+    TooManyFailures. fatal: an error that it names (as retry_on does) ends the map as with "raise", whatever errors
+    says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
@@ -176,6 +180,8 @@ def aconcurrent_map(
     breaker_reset: float = 30.0,
     breaker_open: Literal["wait", "fail"] = "wait",
     errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: RetryOn = (),
     limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
@@ -237,6 +243,9 @@ class Plan:
         except BaseException as error:
             item.error = error
             scheduler.admission.assign_alone(item)
+        if item.error is not None:
+            failure = scheduler.failure(item.error)
+            item.error, item.fatal = failure.error, failure.fatal
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
@@ -269,47 +278,64 @@ class Plan:
             if not delivers:
                 return lambda item: fn(item.value, **resource)
 
-            async def deliver(item: Item) -> Any:
-                return await fn(item.value, delivery=self.delivery(item), **resource)
+            async def deliver_async(item: Item) -> Any:
+                with self.delivery(item) as delivery:
+                    return await fn(item.value, delivery=delivery, **resource)
 
-            return deliver
+            return deliver_async
         if not resource and not delivers:
             return lambda item: refuse_awaitable(fn(item.value))
         if not delivers:
             return lambda item: refuse_awaitable(fn(item.value, **resource))
-        return lambda item: refuse_awaitable(fn(item.value, delivery=self.delivery(item), **resource))
+
+        def deliver(item: Item) -> Any:
+            with self.delivery(item) as delivery:
+                return refuse_awaitable(fn(item.value, delivery=delivery, **resource))
+
+        return deliver
 
     def _call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
-        def arguments(batch: Batch) -> tuple[list[Any], dict[str, Any]]:
-            items = batch.to_call()
-            extra = {"delivery": [self.delivery(item) for item in items]} if self.options.wants_delivery else {}
-            return [item.value for item in items], {**extra, **resource}
+        fn, delivers = self.fn, self.options.wants_delivery
 
         def call(batch: Batch) -> Any:
-            values, extra = arguments(batch)
-            return batch.with_known(
-                batch_result(refuse_awaitable(self.fn(values, **extra)), len(values)) if values else []
-            )
+            values = [item.value for item in batch.to_call()]
+            if not values:
+                return batch.with_known([])
+            with self.delivery(batch) if delivers else nullcontext() as delivery:
+                extra = {"delivery": delivery, **resource} if delivers else resource
+                return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
 
         async def call_async(batch: Batch) -> Any:
-            values, extra = arguments(batch)
-            return batch.with_known(batch_result(await self.fn(values, **extra), len(values)) if values else [])
+            values = [item.value for item in batch.to_call()]
+            if not values:
+                return batch.with_known([])
+            with self.delivery(batch) if delivers else nullcontext() as delivery:
+                extra = {"delivery": delivery, **resource} if delivers else resource
+                return batch.with_known(batch_result(await fn(values, **extra), len(values)))
 
         return call_async if self.options.is_async else call
 
-    def delivery(self, item: Item) -> Delivery:
-        return Delivery(
-            item.attempts,
-            0,
-            item.key,
-            item.identity if self.options.dedup or self.options.remember else self.identity(item.value),
-        )
+    def delivery(self, call: Item) -> Delivery:
+        """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
+        items = call.to_call()
+        if self.options.dedup or self.options.remember:
+            keys = [item.identity for item in items]
+            identify: Callable[[], Any] = (lambda: keys) if isinstance(call, Batch) else (lambda: keys[0])
+        elif isinstance(call, Batch):
+            identify = partial(self._identities, [item.value for item in items])
+        else:
+            identify = partial(self.identity, call.value)
+        return deliver_call(call, identify, self.options.spent_names)
+
+    def _identities(self, values: list[Any]) -> list[str]:
+        return [self.identity(value) for value in values]
 
     def result(self, item: Item) -> Any:
         """What the consumer gets for a finished item."""
-        if item.error is None:
+        if self.options.errors != "return":
             return item.result
-        return Failure(item.value, item.error, item.attempts, item.key)
+        result = item.result if item.error is None else None
+        return Outcome(item.value, result, item.error, item.attempts, item.key)
 
 
 def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from ._types import NO_NAMES, SpentNames
+
 if TYPE_CHECKING:
     from ._limits import Limit
     from ._shared import Shared
@@ -35,6 +37,10 @@ def whole(option: str, value: Any, low: int) -> int:
     if value < low:
         raise bad_value(option, value, f"an int >= {low}")
     return value
+
+
+def optional_whole(option: str, value: Any, low: int) -> int | None:
+    return None if value is None else whole(option, value, low)
 
 
 def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
@@ -204,6 +210,8 @@ class Options:
     remember: bool = field(default=False, metadata=by(check_flag))
     codec: Any = field(default=None, metadata=by(check_codec))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
+    max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
+    fatal: RetryOn = field(default=(), metadata=by(check_retry_on))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
     # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry_on cannot
     # name; whether fn is `async def`, and has a parameter `delivery`.
@@ -212,6 +220,7 @@ class Options:
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
+    spent_names: SpentNames = NO_NAMES  # of the limits, for Delivery.spent
 
     @property
     def gated(self) -> bool:
@@ -271,6 +280,19 @@ class Options:
         limit: Any = self.shared_limits.get("budget")
         return None if limit is None else limit.amount
 
+    @property
+    def fatal_kinds(self) -> tuple[type[BaseException], ...]:
+        """The classes that `fatal` names; of a predicate none."""
+        if isinstance(self.fatal, tuple):
+            return self.fatal
+        return (self.fatal,) if isinstance(self.fatal, type) else ()
+
+    def is_fatal(self, error: BaseException) -> bool:
+        """Whether this error ends the map. Runs the user's predicate."""
+        if isinstance(self.fatal, (type, tuple)):
+            return isinstance(error, self.fatal)
+        return bool(self.fatal(error))
+
     def retries_on(self, error: BaseException) -> bool:
         """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
         if isinstance(self.retry_on, (type, tuple)):
@@ -312,6 +334,8 @@ def check(
         )
         expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
+    if options.max_failures is not None and options.errors == "raise":
+        raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
     check_remember(options)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:

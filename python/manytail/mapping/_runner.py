@@ -280,7 +280,7 @@ class Runner:
             if affordable is not None:
                 self._give_back(item for item, fits in zip(called, affordable, strict=True) if fits)
             if not scheduler.halted:
-                self._report_failure(call, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+                self._report_failure(call, scheduler.failure(scheduler.deadline_exceeded()))
             return True
         refused = [item for item, fits in zip(called, affordable, strict=True) if not fits]
         if isinstance(call, Batch):
@@ -294,9 +294,11 @@ class Runner:
 
     def _refuse(self, call: Item, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
-        failures = [Verdict(Kind.FAIL, error=error) for error in errors]
-        kept = [self._kept(one, item).error for one, item in zip(failures, call.members(), strict=True)]
-        self._report_end({Kind.FAIL}, self.scheduler.refused, call, kept, self.now())
+        failures = [self.scheduler.failure(error) for error in errors]
+        failures = [self._kept(one, item) for one, item in zip(failures, call.members(), strict=True)]
+        for failure, item in zip(failures, call.members(), strict=True):
+            item.fatal = failure.fatal
+        self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
 
     @staticmethod
     def _unaffordable(item: Item) -> BaseException:
@@ -329,13 +331,13 @@ class Runner:
         if isinstance(item, Batch):
             if not scheduler.expired:
                 return False
-            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+            self._report_failure(item, scheduler.failure(scheduler.deadline_exceeded()))
         elif item.error is not None:  # the recorded result cannot be read
             self._refuse(item, [item.error])
         elif item.known:
             self.report(scheduler.recalled, item, self.now())
         elif scheduler.expired:  # nothing was looked up
-            self._report_failure(item, Verdict(Kind.FAIL, error=scheduler.deadline_exceeded()))
+            self._report_failure(item, scheduler.failure(scheduler.deadline_exceeded()))
         else:
             return False
         return True
@@ -379,8 +381,7 @@ class Runner:
             for one, item in zip(kept, batch.items, strict=True):
                 if one is not None and one.kind is Kind.DEFER:
                     self.permits.give_back(self.cost(item))
-        kinds = {one.kind for one in kept if one is not None}
-        self._report_end(kinds, self.scheduler.returned, batch, kept, self.now())
+        self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:
@@ -388,21 +389,25 @@ class Runner:
                 self.permits.give_back(self.cost(item))
             else:
                 item.last_error = verdict.error
-        self._report_end({verdict.kind}, self.scheduler.failed, item, self._kept(verdict, item), self.now())
+        self._report_end([verdict], self.scheduler.failed, item, self._kept(verdict, item), self.now())
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
         """What is reported of a verdict: where the map goes on, `keep_error` replaces the error of a failure."""
-        if verdict.kind is Kind.FAIL and self.options.errors != "raise" and self._keep_error is not None:
-            return Verdict(Kind.FAIL, error=self._keep_error(verdict.error, item.attempts))
+        if verdict.kind is Kind.FAIL and not self._ends_map(verdict) and self._keep_error is not None:
+            return verdict._replace(error=self._keep_error(verdict.error, item.attempts))
         return verdict
 
-    def _report_end(self, kinds: set[Kind], *event: Any) -> None:
-        """Report the end of a call, whose verdicts are of these kinds."""
+    def _ends_map(self, verdict: Verdict) -> bool:
+        return verdict.kind is Kind.FAIL and (verdict.fatal or self.options.errors == "raise")
+
+    def _report_end(self, verdicts: Sequence[Verdict | None], *event: Any) -> None:
+        """Report the end of a call, and the verdicts on it."""
         self._events.append(event)
-        if Kind.FAIL in kinds and self.options.errors == "raise":
+        known = [verdict for verdict in verdicts if verdict is not None]
+        if any(map(self._ends_map, known)):
             # Halt the map at once, but after the event: who sees it halted and asks for `error` must get this one.
             self.scheduler.halted = True
-        if Kind.DEFER in kinds:
+        if any(verdict.kind is Kind.DEFER for verdict in known):
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             self.locked(int)
         self.settle()
@@ -565,11 +570,13 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `retry_on` and `backoff` are not asked."""
+        if self.options.wants_delivery:
+            item.delivery._end()
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))
         elif final:
-            self._report_failure(item, Verdict(Kind.FAIL, error=error))
+            self._report_failure(item, self.scheduler.failure(error))
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
 

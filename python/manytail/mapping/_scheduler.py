@@ -73,7 +73,7 @@ from ._gate import Gate
 from ._item import Batch, Item, Unfit
 from ._leasing import LeaseAnswer
 from ._options import Options
-from ._types import DeadlineExceeded, RetryLater
+from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 
 WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers x batch is more
 LOOKUPS = 16  # times workers x batch: a larger window does not grow for look-ups; more of them would be too old
@@ -88,11 +88,13 @@ class Kind(Enum):
 
 class Verdict(NamedTuple):
     """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY: `error`
-    is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own."""
+    is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own. fatal: the failure
+    ends the map whatever `errors` says."""
 
     kind: Kind
     seconds: float = 0.0
     error: Any = None
+    fatal: bool = False
 
 
 class Scheduler:
@@ -127,7 +129,9 @@ class Scheduler:
         self.wake_at = math.inf
         self.halted = False
         self.error: BaseException | None = None  # what the map raises
-        self.failing: Item | None = None  # the item with that error
+        self.failing: Item | None = None  # the item whose failure ends the map
+        self._fatal_kinds = options.fatal_kinds
+        self._most_failures = math.inf if options.max_failures is None else options.max_failures
         self.ended = False  # the input has ended
         self.input_error: BaseException | None = None
         self.expired = False  # the deadline has passed
@@ -247,7 +251,7 @@ class Scheduler:
             self.gate.admit(good, now)
             self._apply_gate_effects()
         for item in bad:
-            self._fail(item, item.error)
+            self._fail(item, item.error, item.fatal)
         for item in known:
             self.remembered += 1
             self._complete(item)
@@ -313,7 +317,7 @@ class Scheduler:
         if self._open:
             self.admission.finished(call)
         for item, error in zip(call.members(), errors, strict=True):
-            self._fail(item, error)
+            self._fail(item, error, item.fatal)
         if self.gate is not None:
             self._apply_gate_effects()
 
@@ -326,6 +330,15 @@ class Scheduler:
         except BaseException as wrong:
             if wrong is not error:
                 wrong.__cause__ = error
+            return Verdict(Kind.FAIL, error=wrong, fatal=isinstance(wrong, self._fatal_kinds))
+
+    def failure(self, error: BaseException) -> Verdict:
+        """The failure of an item for good, with an error that asks for no other attempt. Runs the user's `fatal`, so
+        the owner calls this without its lock."""
+        try:
+            return Verdict(Kind.FAIL, error=error, fatal=self.options.is_fatal(error))
+        except BaseException as wrong:
+            wrong.__cause__ = wrong.__cause__ if wrong is error else error
             return Verdict(Kind.FAIL, error=wrong)
 
     def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
@@ -333,8 +346,10 @@ class Scheduler:
         if isinstance(error, RetryLater):
             after = _seconds("RetryLater.after", error.after)
             if (item.deferred or 0.0) + after > options.defer_timeout:
-                return Verdict(Kind.FAIL, error=error)
+                return self.failure(error)
             return Verdict(Kind.DEFER, after)
+        if options.is_fatal(error):
+            return Verdict(Kind.FAIL, error=error, fatal=True)
         if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
             return Verdict(Kind.FAIL, error=error)
         if callable(options.backoff):
@@ -352,6 +367,8 @@ class Scheduler:
         verdict = self.judge(batch, error, chance)
         if verdict.kind is not Kind.FAIL:
             return verdict
+        if verdict.fatal:
+            return self.lost(batch, verdict.error)
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
     def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
@@ -359,7 +376,8 @@ class Scheduler:
         that fn got."""
         got = set(batch.to_call())
         errors = [error if item in got else batch.refused.get(item, item.error) for item in batch.items]
-        failures = [Verdict(Kind.FAIL, error=each) for each in errors]
+        judged = {id(each): self.failure(each) for each in errors if each is not None}
+        failures = [judged.get(id(each)) for each in errors]
         return [None if item.known else failure for item, failure in zip(batch.items, failures, strict=True)]
 
     def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
@@ -371,7 +389,7 @@ class Scheduler:
         for item, result in zip(batch.items, batch.result, strict=True):
             uncalled = batch.refused.get(item, item.error)  # why fn did not get it
             if uncalled is not None:
-                verdicts.append(Verdict(Kind.FAIL, error=uncalled))
+                verdicts.append(self.failure(uncalled))
                 continue
             failed = isinstance(result, BaseException)
             verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
@@ -381,9 +399,7 @@ class Scheduler:
 
     def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
         """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
-        return (
-            Verdict(Kind.FAIL, error=error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
-        )
+        return self.failure(error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
         self._running.pop(item, None)
@@ -395,8 +411,12 @@ class Scheduler:
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
-            self._fail(item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded())
+            failed = verdict.kind is Kind.FAIL
+            self._fail(item, verdict.error if failed else self.deadline_exceeded(), failed and verdict.fatal)
         else:
+            if self.options.wants_delivery and verdict.kind is Kind.RETRY:
+                for each in item.members():
+                    each.last_error = verdict.error
             self._rest(item, verdict, now)
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
@@ -458,15 +478,16 @@ class Scheduler:
                 self.remembered += item.known
                 self._complete(item)
             elif verdict.kind is Kind.FAIL or self.expired:
-                failed.append((item, verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded()))
+                error = verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded()
+                failed.append((item, error, verdict.kind is Kind.FAIL and verdict.fatal))
             else:
                 if verdict.kind is Kind.RETRY:
                     item.last_error = verdict.error
                 again.setdefault(verdict._replace(error=None), []).append(item)
         self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
-        for item, error in failed:
-            self._fail(item, error)
+        for item, error, fatal in failed:
+            self._fail(item, error, fatal)
         self._fail_waiting(batch.lane, now)
 
     def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
@@ -608,19 +629,27 @@ class Scheduler:
         return DeadlineExceeded(f"deadline: not done within {self.options.deadline} s")
 
     # ------------------------------------------------------------------------------------------------ the output
-    def _fail(self, item: Item, error: Any) -> None:
-        """The item has failed for good."""
+    def _fail(self, item: Item, error: Any, fatal: bool = False) -> None:
+        """The item has failed for good. fatal: that ends the map, whatever `errors` says."""
         if self.gate is not None and not self.expired:  # after the deadline no follower is called
             self.gate.failed_for_good(item)
         item.error = error
         self.failures += 1
-        if self.options.errors == "raise":
+        too_many = self.failures > self._most_failures
+        if self.options.errors == "raise" or too_many or fatal or isinstance(error, self._fatal_kinds):
             if self.error is None:
                 self.failing = item
-                self.error = error
+                fatal = fatal or not too_many or isinstance(error, self._fatal_kinds)
+                self.error = error if fatal else self._too_many(error)
             self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
         else:
             self._complete(item)
+
+    def _too_many(self, last: Any) -> TooManyFailures:
+        error = TooManyFailures(f"max_failures: {self.failures} items failed (expected: {self._most_failures} at most)")
+        if isinstance(last, BaseException):
+            error.__cause__ = last
+        return error
 
     def _complete(self, item: Item) -> None:
         """No further attempt follows: emit what is next in order."""

@@ -2,33 +2,152 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from manytail.errors import ManytailError
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
-class Delivery(NamedTuple):
-    """What a function with a parameter named `delivery` gets: facts about the call.
 
-    attempt: the number of this call of the item in this map, from 1; a deferred call does not count. task_attempt:
-    `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None. idempotency_key: hex; equal for items
-    that are equal in type and value, in every attempt, process, partitioning and job.
+class SpentNames(NamedTuple):
+    """What `Delivery.spent` needs to know of the map's limits: the names of those that were given `cost` (the unnamed
+    form means the only one), and of those that are never settled."""
+
+    costed: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
+
+
+NO_NAMES = SpentNames()
+
+
+class Delivery:
+    """What a function with a parameter named `delivery` gets: facts about the call. A batch gets one.
+
+    attempt: the number of this call of the item in this map, from 1; a deferred call does not count. Of a batch: the
+    most of its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None.
+    error: of the attempt before; None in the first.
     """
+
+    __module__ = "manytail"
+    __slots__ = (
+        "_batch", "_identified", "_identify", "_lock", "_names", "_open", "attempt", "error", "key", "said",
+        "task_attempt",
+    )  # fmt: skip
 
     attempt: int
     task_attempt: int
     key: Any
-    idempotency_key: str
+    error: BaseException | None
+
+    def __init__(
+        self,
+        attempt: int = 1,
+        task_attempt: int = 0,
+        key: Any = None,
+        error: BaseException | None = None,
+        *,
+        batch: bool = False,
+        identify: Callable[[], Any] = str,
+        names: SpentNames = NO_NAMES,
+    ) -> None:
+        """A map makes them; a test of a function may. identify: makes the idempotency key; the list of them if the call
+        has a batch."""
+        self.attempt = attempt
+        self.task_attempt = task_attempt
+        self.key = key
+        self.error = error
+        self._batch = batch
+        self._identify = identify
+        self._identified: Any = None
+        self._names = names
+        self._open = True
+        self.said: dict[str, float] | None = None  # what `spent` was told, by name; "": without a name
+        self._lock = threading.Lock()
+
+    @property
+    def idempotency_key(self) -> str:
+        """Hex. Equal for items that are equal in type and value, in every attempt, process, partitioning, job and
+        release. Made when it is read: TypeError for an item of another type than item_id's, or for a batch."""
+        if self._batch:
+            raise TypeError("idempotency_key: of a call with a batch (expected: idempotency_keys)")
+        key: str = self._keys()
+        return key
+
+    @property
+    def idempotency_keys(self) -> Sequence[str]:
+        """Of a batch: one for each item. TypeError: the call has no batch."""
+        if not self._batch:
+            raise TypeError("idempotency_keys: of a call without a batch (expected: idempotency_key)")
+        keys: list[str] = self._keys()
+        return keys
+
+    def _keys(self) -> Any:
+        if self._identified is None:
+            self._identified = self._identify()
+        return self._identified
+
+    def spent(self, amount: float | None = None, /, **amounts: float) -> None:
+        """Say what this call took really, instead of its estimated cost: of the one limit that was given `cost`, or by
+        the names of limits. A name that no limit has counts in Stats alone. From any thread. The last word counts, also
+        if the call fails afterwards.
+
+        ValueError: an amount that is not finite and >= 0; no limit or several were given `cost`, and the amount has no
+        name; a limit that is not settled. TypeError: an amount that is no number. RuntimeError: the call has ended."""
+        said = {name: _amount(f"spent: {name}", value) for name, value in amounts.items()}
+        if amount is not None:
+            said[""] = _amount("spent", amount)
+            if (given := len(self._names.costed)) != 1:
+                raise ValueError(f"spent: {amount!r}, and {given} limits were given cost (expected: one, or a name)")
+        for name in said.keys() & self._names.unsettled:
+            raise ValueError(f"spent: {name} (expected: no Concurrency, whose costs are given back whole)")
+        with self._lock:
+            if not self._open:
+                raise RuntimeError("spent: the call has ended (expected: while it runs)")
+            self.said = {**(self.said or {}), **said}
+
+    def _end(self) -> None:
+        """The call has ended, or was abandoned: what was said stays. It may be called again."""
+        with self._lock:
+            self._open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def __repr__(self) -> str:
+        return f"Delivery(attempt={self.attempt!r}, task_attempt={self.task_attempt!r}, key={self.key!r})"
 
 
-class Failure(NamedTuple):
-    """What `errors="return"` yields in the place of a result. attempts: calls of the item, without deferred ones. key:
-    None without `key`."""
+def _amount(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: {value!r} of type {type(value).__qualname__} (expected: a finite number >= 0)")
+    if not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"{name}: {value!r} (expected: a finite number >= 0)")
+    return float(value)
 
-    item: Any
-    error: BaseException
+
+class Outcome(NamedTuple, Generic[_T, _R]):
+    """What `errors="return"` yields for every item, so that order="completion" says whose result it is.
+
+    result: None if the item failed. error: None if it did not. attempts: calls of the item, without deferred ones; 0:
+    it was never called. key: None without `key`."""
+
+    item: _T
+    result: _R | None
+    error: BaseException | None
     attempts: int
     key: Any
+
+    @property
+    def ok(self) -> bool:
+        """Whether the item has a result."""
+        return self.error is None
 
 
 class Progress(NamedTuple):
@@ -84,6 +203,12 @@ class BudgetExceeded(ManytailError):
 class BreakerOpen(ManytailError):
     """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the
     item itself, if it has one."""
+
+    __module__ = "manytail"
+
+
+class TooManyFailures(ManytailError):
+    """More items than `max_failures` have failed. `__cause__`: the error of the last one."""
 
     __module__ = "manytail"
 

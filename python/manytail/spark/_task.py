@@ -16,17 +16,16 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
-from manytail.mapping import Delivery
-from manytail.mapping._item import Batch, Item, Unfit, batch_result
+from manytail.mapping._item import Batch, Item, Unfit, batch_result, deliver_call
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
 from manytail.mapping._permits import permits_of
@@ -178,7 +177,7 @@ def new_rows(batch: Any, count: int) -> list[Item]:
         row = Row.__new__(Row)
         row.batch, row.index = batch, index
         row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
-        row.done = row.known = False
+        row.done = row.known = row.fatal = False
         row.result = row.error = None
         rows.append(row)
     return rows
@@ -285,17 +284,19 @@ class Task:
         work, check = self.work, self.results.check
 
         def returned(row: Any) -> Any:
-            more = {**resource, "delivery": self._delivery(row)} if work.options.wants_delivery else resource
+            more = {**resource, "delivery": row.delivery} if work.options.wants_delivery else resource
             columns, index = row.batch.columns, row.index
             if work.names:
                 return work.fn(RowView(columns, index), **more)
             return work.fn(*[columns[name][index] for name in columns.reader.names], **more)
 
         async def asynchronous(row: Any) -> Any:
-            return check(await returned(row), row.shown_key)
+            with self._delivery(row):
+                return check(await returned(row), row.shown_key)
 
         def plain(row: Any) -> Any:
-            return check(returned(row), row.shown_key)
+            with self._delivery(row):
+                return check(returned(row), row.shown_key)
 
         return asynchronous if work.options.is_async else plain
 
@@ -303,21 +304,23 @@ class Task:
         """The call of a function that gets a list of rows."""
         work = self.work
 
-        def returned(rows: list[Any]) -> Any:
-            more = (
-                {**resource, "delivery": [self._delivery(row) for row in rows]}
-                if work.options.wants_delivery
-                else resource
-            )
+        def returned(batch: Batch, rows: list[Any]) -> Any:
+            more = {**resource, "delivery": batch.delivery} if work.options.wants_delivery else resource
             return work.fn([RowView(row.batch.columns, row.index) for row in rows], **more)
 
         async def asynchronous(batch: Batch) -> Any:
             rows = batch.to_call()
-            return self._fitted(batch, rows, await returned(rows) if rows else [])
+            if not rows:
+                return self._fitted(batch, rows, [])
+            with self._delivery(batch):
+                return self._fitted(batch, rows, await returned(batch, rows))
 
         def plain(batch: Batch) -> Any:
             rows = batch.to_call()
-            return self._fitted(batch, rows, refuse_awaitable(returned(rows)) if rows else [])
+            if not rows:
+                return self._fitted(batch, rows, [])
+            with self._delivery(batch):
+                return self._fitted(batch, rows, refuse_awaitable(returned(batch, rows)))
 
         return asynchronous if work.options.is_async else plain
 
@@ -334,14 +337,19 @@ class Task:
         except Exception as error:
             return error
 
-    def _delivery(self, row: Any) -> Delivery:
-        digest = (
-            row.identity
-            if self.work.options.dedup or self.work.options.remember
-            else row.batch.idempotency_key(row.index)
-        )
-        key = row.batch.key(row.index)
-        return Delivery(row.attempts, self.task_attempt, key, digest)
+    def _delivery(self, call: Item) -> AbstractContextManager[Any]:
+        """Around the call: its Delivery, if fn gets one. That does not refer to the rows, which refer to it."""
+        options = self.work.options
+        if not options.wants_delivery:
+            return nullcontext()
+        rows: list[Any] = call.to_call()
+        if options.dedup or options.remember:
+            makers: list[Callable[[], str]] = [partial(str, row.identity) for row in rows]
+        else:
+            makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
+        identify: Callable[[], Any] = partial(_made, makers) if isinstance(call, Batch) else makers[0]
+        key = rows[0].batch.key(rows[0].index)
+        return deliver_call(call, identify, options.spent_names, self.task_attempt, key)
 
     # ------------------------------------------------------------------------------------------------ output
     def build(self, rows: list[Any]) -> pa.RecordBatch:
@@ -428,6 +436,10 @@ def _take_buffered(runner: ThreadRunner) -> list[Item]:
     scheduler.took(len(rows))
     runner.go_on()
     return rows
+
+
+def _made(makers: list[Callable[[], str]]) -> list[str]:
+    return [make() for make in makers]
 
 
 def _weight(row: Any) -> int:

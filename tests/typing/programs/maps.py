@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from typing import Any, Literal, assert_type
 
-from manytail import Delivery, Failure, Progress, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Delivery, Outcome, Progress, RetryLater, aconcurrent_map, concurrent_map
 
 
 class Client:
@@ -57,15 +57,14 @@ for page in concurrent_map(fetch, urls):
 for page in concurrent_map(fetch, urls, errors="drop", workers=4, order="completion"):
     assert_type(page, bytes)
 for page_or in concurrent_map(fetch, urls, errors="return"):
-    assert_type(page_or, bytes | Failure)
-    if isinstance(page_or, Failure):
-        assert_type(page_or.error, BaseException)
-    else:
-        assert_type(page_or, bytes)
+    assert_type(page_or, Outcome[str, bytes])
+    assert_type(page_or.error, BaseException | None)
+    assert_type(page_or.result, bytes | None)
+    assert_type(page_or.item, str)
 for page in concurrent_map(afetch, urls):
     assert_type(page, bytes)
 for page_or in concurrent_map(afetch, urls, errors="return"):
-    assert_type(page_or, bytes | Failure)
+    assert_type(page_or, Outcome[str, bytes])
 for page in concurrent_map(fetch_with, urls, setup=Client):
     assert_type(page, bytes)
 for page in concurrent_map(afetch_with, urls, setup=Client):
@@ -131,7 +130,7 @@ async def coroutines() -> None:
     async for page in aconcurrent_map(afetch, numbers()):
         assert_type(page, bytes)
     async for page_or in aconcurrent_map(afetch, urls, errors="return"):
-        assert_type(page_or, bytes | Failure)
+        assert_type(page_or, Outcome[str, bytes])
     async with aclosing(aconcurrent_map(afetch_with, urls, setup=Client)) as pages:
         assert_type(await anext(pages), bytes)
     aconcurrent_map(fetch, urls)  # error: arg-type, reportArgumentType

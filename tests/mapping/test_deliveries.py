@@ -1,0 +1,194 @@
+"""What a call is told and what it says: Delivery, and the Outcome that says whose result it is."""
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from support.maps import Way, everywhere, mapped
+from support.threads import DEADLINE
+
+from manytail import Delivery, Outcome, RetryLater, concurrent_map
+from manytail.mapping._idempotency import idempotency_key
+from manytail.mapping._types import SpentNames
+
+
+@everywhere
+def test_every_item_has_an_outcome(mapped: Way) -> None:
+    def fn(item: int) -> int:
+        if item == 1:
+            raise OSError("no")
+        return 10 * item
+
+    outcomes = mapped(fn, range(3), key=lambda item: -item, errors="return", order="completion", workers=2)
+    of = {one.item: one for one in outcomes}
+    assert of[0] == Outcome(0, 0, None, 1, 0)
+    assert of[2] == Outcome(2, 20, None, 1, -2)
+    assert (of[1].result, type(of[1].error), of[1].attempts, of[1].key, of[1].ok) == (None, OSError, 1, -1, False)
+    assert of[0].ok
+
+
+@everywhere
+def test_a_retried_call_is_told_its_attempt_its_key_and_the_error_before(mapped: Way) -> None:
+    seen: list[tuple[int, Any, Any, str]] = []
+
+    def fn(item: int, delivery: Delivery) -> int:
+        seen.append((delivery.attempt, delivery.key, delivery.error, delivery.idempotency_key))
+        if len(seen) == 2:
+            raise RetryLater(0.001)
+        if len(seen) < 5:
+            raise OSError(len(seen))
+        assert (delivery.task_attempt, repr(delivery)) == (0, "Delivery(attempt=4, task_attempt=0, key='k')")
+        return item
+
+    assert mapped(fn, [7], key=lambda item: "k", retries=3, backoff=0) == [7]
+    assert [(attempt, key, error and error.args) for attempt, key, error, _ in seen] == [
+        (1, "k", None), (2, "k", (1,)), (2, "k", (1,)), (3, "k", (3,)), (4, "k", (4,)),
+    ]  # fmt: skip
+    assert {each[3] for each in seen} == {idempotency_key(7)}
+
+
+@everywhere
+def test_a_batch_gets_one_delivery_with_a_key_for_each_item(mapped: Way) -> None:
+    seen: list[tuple[list[int], int, Any, list[str]]] = []
+
+    def fn(items: list[int], delivery: Delivery) -> list[int]:
+        seen.append((items, delivery.attempt, delivery.error, list(delivery.idempotency_keys)))
+        with pytest.raises(TypeError, match="idempotency_keys"):
+            _ = delivery.idempotency_key
+        if 2 in items:
+            raise OSError(len(seen))
+        return items
+
+    outcomes = mapped(fn, range(4), batch=4, linger=3_600, workers=1, retries=1, backoff=0, errors="return")
+    assert [one.ok for one in outcomes] == [True, True, False, True]
+    assert all(keys == list(map(idempotency_key, items)) for items, _, _, keys in seen)
+    whole = [(attempt, error and error.args) for items, attempt, error, _ in seen if len(items) == 4]
+    assert whole == [(1, None), (2, (1,))]
+    (first,) = [each for each in seen if each[0] == [0, 1]]
+    assert first[1] == 3
+    assert first[2].args == (2,)
+    assert outcomes[2].attempts == max(attempt for items, attempt, _, _ in seen if 2 in items)
+
+
+def test_the_key_is_made_when_it_is_read() -> None:
+    def fn(item: Any, delivery: Delivery) -> int:
+        with pytest.raises(TypeError, match="of a call without a batch"):
+            _ = delivery.idempotency_keys
+        if isinstance(item, int):
+            return len(delivery.idempotency_key)
+        return 0
+
+    assert mapped(fn, [1, object()]) == [32, 0]
+    (outcome,) = mapped(lambda item, delivery: delivery.idempotency_key, [object()], errors="return")
+    assert isinstance(outcome.error, TypeError)
+
+
+def test_a_delivery_can_be_made_for_a_test_of_a_function() -> None:
+    delivery = Delivery(2, key="k", identify=lambda: "abc")
+    assert (delivery.attempt, delivery.key, delivery.idempotency_key, delivery.error) == (2, "k", "abc", None)
+    delivery.spent(tokens=3)
+    assert delivery.said == {"tokens": 3.0}
+
+
+# ---------------------------------------------------------------------------------------------------- what a call took
+NO_AMOUNTS = {"negative": -1, "nan": float("nan"), "inf": float("inf"), "text": "1", "bool": True, "huge": 10**400}
+
+
+@pytest.mark.parametrize("amount", NO_AMOUNTS.values(), ids=NO_AMOUNTS)
+@pytest.mark.parametrize("named", [False, True])
+def test_what_was_spent_is_a_finite_number(amount: Any, named: bool) -> None:
+    delivery = Delivery()
+    with pytest.raises((TypeError, ValueError), match="finite number >= 0"):
+        delivery.spent(tokens=amount) if named else delivery.spent(amount)
+    assert delivery.said is None
+
+
+def test_without_a_name_it_means_the_one_limit_that_was_given_a_cost() -> None:
+    for costed in ((), ("a", "b")):
+        with pytest.raises(ValueError, match=f"and {len(costed)} limits"):
+            Delivery(names=SpentNames(costed)).spent(1)
+    delivery = Delivery(names=SpentNames(("a",), ("slots",)))
+    delivery.spent(1, b=2)
+    delivery.spent(3)
+    assert delivery.said == {"": 3.0, "b": 2.0}
+    with pytest.raises(ValueError, match="slots"):
+        delivery.spent(b=9, slots=1)
+    assert delivery.said == {"": 3.0, "b": 2.0}
+
+
+@everywhere
+def test_after_the_call_nothing_can_be_said(mapped: Way) -> None:
+    kept: list[Delivery] = []
+
+    def fn(item: int, delivery: Delivery) -> int:
+        kept.append(delivery)
+        teller = threading.Thread(target=delivery.spent, kwargs={"tokens": item})  # any thread
+        teller.start()
+        teller.join()
+        if item == 1:
+            raise OSError
+        return item
+
+    mapped(fn, range(3), errors="return")
+    for delivery in kept:
+        with pytest.raises(RuntimeError, match="the call has ended"):
+            delivery.spent(tokens=100)
+    assert sorted(one.said["tokens"] for one in kept if one.said) == [0, 1, 2]
+
+
+def test_an_abandoned_call_keeps_what_it_said_last() -> None:
+    over = threading.Event()
+    kept: list[Delivery] = []
+    late: list[BaseException] = []
+
+    def fn(item: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        delivery.spent(tokens=5)
+        over.wait(DEADLINE)
+        try:
+            delivery.spent(tokens=7)
+        except RuntimeError as error:
+            late.append(error)
+        ended.set()
+
+    ended = threading.Event()
+    (outcome,) = mapped_until(over, fn, timeout=0.05)
+    assert isinstance(outcome.error, TimeoutError)
+    assert ended.wait(DEADLINE)
+    assert kept[0].said == {"tokens": 5.0}
+    assert len(late) == 1
+
+
+def mapped_until(over: threading.Event, fn: Any, **options: Any) -> list[Any]:
+    """The outcomes of one item. Then a call that was abandoned may end."""
+    results = concurrent_map(fn, [1], errors="return", **options)
+    try:
+        return [next(results)]
+    finally:
+        over.set()
+        results.close()
+
+
+def test_a_cancelled_coroutine_has_ended() -> None:
+    kept: list[Delivery] = []
+
+    async def fn(item: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        delivery.spent(tokens=1)
+        await asyncio.sleep(DEADLINE)
+
+    mapped(fn, [1], timeout=0.05, errors="return")
+    with pytest.raises(RuntimeError):
+        kept[0].spent(tokens=2)
+
+
+def test_only_a_parameter_that_nobody_fills_gets_a_delivery() -> None:
+    def second(item: int, delivery: Any = None) -> Any:
+        return delivery
+
+    def keywords(item: int, **named: Any) -> Any:
+        return named
+
+    assert isinstance(mapped(second, [1])[0], Delivery)
+    assert mapped(keywords, [1]) == [{}]
+    assert mapped(lambda delivery: delivery, [1]) == [1]
