@@ -25,7 +25,7 @@ import urllib3
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
-from manytail import RetryLater, Shared
+from manytail import Retry, RetryLater, Shared
 from manytail.demo.cli import interrupt
 from manytail.demo.session import spark_session
 from manytail.spark import Delivery, fan_out, map_concurrent
@@ -76,9 +76,9 @@ def look_up(packages: DataFrame, url: str, shared: Shared, *, rate: float, budge
     """
     return packages.repartition(TASKS, "section").transform(
         map_concurrent, ask, "packages long, bytes long", setup=partial(connect, url), workers=WORKERS,
-        key="section", per_key=PER_KEY, order="completion", retries=2, retry_on=urllib3.exceptions.HTTPError,
-        shared=shared, remember=True, row_id=sf.concat_ws("=", "package", "version"),
-        rate=rate, cost="price", budget=budget, errors="column", metrics=True,
+        key="section", per_key=PER_KEY, order="completion", retry=Retry(2, urllib3.exceptions.HTTPError),
+        remember=shared, shared=shared, rate=rate, budget=budget, row_id=sf.concat_ws("=", "package", "version"),
+        cost="price", errors="column", metrics=True,
     )  # fmt: skip
 
 

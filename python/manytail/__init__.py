@@ -40,12 +40,15 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 if TYPE_CHECKING:
     from manytail.mapping import (
+        Batch,
+        Breaker,
         BreakerOpen,
         BudgetExceeded,
         DeadlineExceeded,
         Delivery,
         Failure,
         Progress,
+        Retry,
         RetryLater,
         Shared,
         SharedUnavailable,
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Batch",
+    "Breaker",
     "BreakerOpen",
     "BudgetExceeded",
     "ClosedError",
@@ -79,6 +84,7 @@ __all__ = [
     "PubSubQueue",
     "PubSubStats",
     "QueueStats",
+    "Retry",
     "RetryLater",
     "Shared",
     "SharedUnavailable",
@@ -96,12 +102,15 @@ __all__ = [
 # Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
+        "Batch",
+        "Breaker",
         "BreakerOpen",
         "BudgetExceeded",
         "DeadlineExceeded",
         "Delivery",
         "Failure",
         "Progress",
+        "Retry",
         "RetryLater",
         "Shared",
         "SharedUnavailable",

@@ -8,11 +8,11 @@ import pytest
 from manytail import concurrent_map
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"breaker": -1}, ValueError, "breaker: -1 (expected: an int >= 0)"),
-    ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 0)"),
-    ({"breaker_reset": float("inf")}, ValueError, "breaker_reset: inf (expected: seconds, a finite number >= 0)"),
-    ({"breaker_reset": "1"}, TypeError, "breaker_reset: '1' of type str (expected: seconds, a number >= 0)"),
-    ({"breaker_open": "stop"}, ValueError, "breaker_open: 'stop' (expected: 'wait' or 'fail')"),
+    ({"retry": -1}, ValueError, "retry: -1 (expected: an int >= 0, or a Retry)"),
+    ({"retry": True}, TypeError, "retry: True of type bool (expected: an int >= 0, or a Retry)"),
+    ({"retry": None}, TypeError, "retry: None of type NoneType (expected: an int >= 0, or a Retry)"),
+    ({"breaker": 0}, ValueError, "breaker: 0 (expected: an int >= 1, or a Breaker)"),
+    ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 1, or a Breaker)"),
     ({"rate": 0}, ValueError, "rate: 0 (expected: starts per second, a number > 0)"),
     ({"rate": float("nan")}, ValueError, "rate: nan (expected: starts per second, a number > 0)"),
     ({"rate": "1/s"}, TypeError, "rate: '1/s' of type str (expected: starts per second, a number > 0)"),
@@ -22,15 +22,16 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"budget": -1}, ValueError, "budget: -1 (expected: what all calls may cost, a number >= 0)"),
     ({"budget": None, "cost": 3}, TypeError, "cost: 3 of type int (expected: a callable that takes one argument)"),
     ({"cost": lambda: 1}, TypeError, "(expected: a callable that takes one argument)"),
-    ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1)"),
+    ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1, or a Batch)"),
     (
         {"batch": 10, "workers": 4, "max_in_flight": 39},
         ValueError,
-        "(expected: 0, which means automatic, or at least workers x batch, which is 40)",
+        "(expected: None, which means automatic, or at least workers x batch, which is 40)",
     ),
-    ({"linger": -1}, ValueError, "linger: -1 (expected: seconds, a number >= 0)"),
-    ({"linger": float("inf")}, ValueError, "linger: inf (expected: seconds, a finite number >= 0)"),
-    ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 0)"),
+    ({"max_in_flight": 0}, ValueError, "max_in_flight: 0 (expected: an int >= 1)"),
+    ({"per_key": 0, "key": str}, ValueError, "per_key: 0 (expected: an int >= 1)"),
+    ({"dedup": 0}, ValueError, "dedup: 0 (expected: an int >= 1)"),
+    ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 1)"),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 

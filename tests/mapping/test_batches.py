@@ -9,7 +9,7 @@ import pytest
 from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Delivery, Failure, Progress, RetryLater, concurrent_map
+from manytail import Batch, Delivery, Failure, Progress, Retry, RetryLater, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -25,7 +25,7 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Way) -> None:
             raise OSError("777")
         return [2 * item for item in items]
 
-    results = mapped(fn, range(1_000), batch=50, linger=3_600, retries=0, workers=8, errors="return")
+    results = mapped(fn, range(1_000), batch=Batch(50, linger=3_600), workers=8, errors="return")
     assert [result for result in results if not isinstance(result, Failure)] == [
         2 * item for item in range(1_000) if item != 777
     ]
@@ -42,9 +42,9 @@ def test_a_batch_has_items_of_one_key(mapped: Way) -> None:
         calls.append(items)
         return items
 
-    assert mapped(fn, range(100), batch=10, linger=3_600, key=lambda item: item % 3, per_key=1, workers=4) == list(
-        range(100)
-    )
+    assert mapped(
+        fn, range(100), batch=Batch(10, linger=3_600), key=lambda item: item % 3, per_key=1, workers=4
+    ) == list(range(100))
     assert all(len({item % 3 for item in items}) == 1 for items in calls)
     assert sorted(len(items) for items in calls) == [3, 3, 4] + [10] * 9  # what is left goes at the input's end
     for key in range(3):
@@ -72,7 +72,12 @@ def test_without_linger_a_free_worker_takes_what_waits() -> None:
 
 def test_a_full_window_starts_what_lingers() -> None:
     assert mapped(
-        lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10
+        lambda items: items,
+        range(50),
+        batch=Batch(10, linger=3_600),
+        key=lambda item: item,
+        workers=1,
+        max_in_flight=10,
     ) == list(range(50))
 
 
@@ -84,7 +89,9 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> No
         calls.append(items)
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
-    results = mapped(fn, range(100), batch=20, linger=3_600, retries=1, backoff=0, workers=4, errors="return")
+    results = mapped(
+        fn, range(100), batch=Batch(20, linger=3_600), retry=Retry(1, backoff=0), workers=4, errors="return"
+    )
     assert [result for result in results if not isinstance(result, Failure)] == [
         item for item in range(100) if item % 10
     ]
@@ -115,11 +122,18 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
         return fn(items, delivery)
 
     if not mapped.is_async:
-        assert mapped(with_delivery, range(3), batch=3, linger=3_600, workers=1, defer_timeout=60) == [0, 1, 2]
+        assert mapped(with_delivery, range(3), batch=Batch(3, linger=3_600), workers=1, retry=Retry(0, defer=60)) == [
+            0,
+            1,
+            2,
+        ]
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
         assert mapped(
-            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)), range(3), batch=3, linger=3_600, workers=1
+            lambda items: fn(items, [Delivery(1, 0, None, "")] * len(items)),
+            range(3),
+            batch=Batch(3, linger=3_600),
+            workers=1,
         ) == [0, 1, 2]
     assert raised == [1, 2]
 
@@ -132,7 +146,7 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
         calls.append(items)
         return result
 
-    failures = mapped(fn, range(3), batch=3, linger=3_600, retries=3, errors="return")
+    failures = mapped(fn, range(3), batch=Batch(3, linger=3_600), retry=3, errors="return")
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
@@ -152,7 +166,7 @@ def test_what_a_lazy_result_raises_fails_the_call() -> None:
     def fn(items: list[int]) -> Sequence[int]:
         return Lazy() if 1 in items else items
 
-    zero, one, two = mapped(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
+    zero, one, two = mapped(fn, range(3), batch=Batch(3, linger=3_600), errors="return")  # the halves are 0; 1 and 2
     assert (zero, type(one.error), two) == (0, ZeroDivisionError, 2)
 
 
@@ -165,7 +179,7 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
         released.wait(DEADLINE)
         return items
 
-    failures = mapped(fn, range(4), batch=4, linger=3_600, timeout=0.05, retries=3, errors="return")
+    failures = mapped(fn, range(4), batch=Batch(4, linger=3_600), timeout=0.05, retry=3, errors="return")
     released.set()
     assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
     assert calls == [[0, 1, 2, 3]]
@@ -176,7 +190,9 @@ def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
     with pytest.raises(OSError, match="3") as caught:
         got.extend(
             concurrent_map(
-                lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=3_600
+                lambda items: [OSError(3) if item == 3 else item for item in items],
+                range(10),
+                batch=Batch(5, linger=3_600),
             )
         )
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
@@ -193,7 +209,12 @@ def test_equal_items_share_one_call(mapped: Way, batch: int) -> None:
         called.extend(items if batch > 1 else [items])
         return [[item] for item in items] if batch > 1 else [items]
 
-    options: dict[str, Any] = {"dedup": 100, "progress": seen.append, "workers": 16, "batch": batch}
+    options: dict[str, Any] = {
+        "dedup": 100,
+        "progress": seen.append,
+        "workers": 16,
+        "batch": batch if batch > 1 else None,
+    }
     results = mapped(fn, [number % 100 for number in range(10_000)], **options)
     assert results == [[number % 100] for number in range(10_000)]
     assert sorted(called) == list(range(100))

@@ -1,5 +1,6 @@
 """How maps end: stopped, interrupted, closed, dropped, their loop closed. Nothing of a map stays, and close() may be
 interrupted and called again."""
+
 import asyncio
 import contextvars
 import gc
@@ -14,7 +15,7 @@ from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import RetryLater, aconcurrent_map, concurrent_map
+from manytail import Batch, Retry, RetryLater, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
@@ -52,7 +53,7 @@ TIMED: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 60},
     "deadline": {"deadline": 60},
     "rate": {"rate": 1e6},
-    "linger": {"batch": 2, "linger": 0.001},
+    "linger": {"batch": Batch(2, linger=0.001)},
     "progress": {"progress": lambda seen: None},
 }
 
@@ -273,11 +274,11 @@ def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Cal
         call_async if asynchronous else (lambda item, resource: call(item)),
         items() if kind is iter else list(range(4)),
         workers=2, key=note("key", 0), priority=note("priority", 0), cost=note("cost", 1), item_id=note("item_id", 0),
-        setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1, budget=100,
+        setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)), budget=100,
     )  # fmt: skip
     var.reset(token)
     assert len(list(results)) == 4
-    names = {"fn", "key", "priority", "cost", "setup", "retry_on", "backoff"} | ({"input"} if kind is iter else set())
+    names = {"fn", "key", "priority", "cost", "setup", "on", "backoff"} | ({"input"} if kind is iter else set())
     assert {name: value for name, value in seen.items() if name in names} == dict.fromkeys(names, "mine")
 
 
@@ -339,7 +340,7 @@ def test_failing_deferred_and_quick_calls_in_any_loop(run: Run) -> None:
         return -item
 
     expected = [-item for item in range(300)]
-    assert run(collected(fn, range(300), workers=8, retries=1, backoff=0.001, timeout=DEADLINE)) == expected
+    assert run(collected(fn, range(300), workers=8, retry=Retry(1, backoff=0.001), timeout=DEADLINE)) == expected
 
 
 @in_callers_loops

@@ -1,4 +1,5 @@
 """Rates and `budget` of maps that have `shared`: they hold over all maps and processes that use the name."""
+
 import itertools
 import logging
 import signal
@@ -12,7 +13,16 @@ from support.maps import everywhere, mapped
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
-from manytail import BudgetExceeded, DeadlineExceeded, RetryLater, Shared, SharedUnavailable, concurrent_map
+from manytail import (
+    Batch,
+    BudgetExceeded,
+    DeadlineExceeded,
+    Retry,
+    RetryLater,
+    Shared,
+    SharedUnavailable,
+    concurrent_map,
+)
 from manytail.mapping._gate import Gate
 from manytail.mapping._rates import LATE
 
@@ -115,7 +125,7 @@ def test_retries_take_slots_too(sqlite):
             raise OSError
         return item
 
-    options = {"rate": 50.0, "retries": 1, "backoff": 0.0, "workers": 2}
+    options = {"rate": 50.0, "retry": Retry(1, backoff=0.0), "workers": 2}
     assert mapped(fn, range(15), shared=shared, **options) == list(range(15))
     assert len(starts) == 30
     check_rate(starts, 50.0, workers=2)
@@ -159,7 +169,7 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
             raise OSError("its own")
         return item
 
-    options = {"shared": shared, "budget": 2.0, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
+    options = {"shared": shared, "budget": 2.0, "retry": Retry(5, backoff=0.0), "errors": "return", "workers": 1}
     zero, one = mapped(fn, range(2), **options)
     assert zero == 0
     assert str(one.error) == "its own"
@@ -169,8 +179,8 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
 
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
-    mapped(service, range(500), shared=shared, remember=True)
-    assert len(mapped(service, range(500), shared=shared, remember=True, rate=0.001, budget=0.0)) == 500
+    mapped(service, range(500), remember=shared)
+    assert len(mapped(service, range(500), remember=shared, shared=shared, rate=0.001, budget=0.0)) == 500
     assert shared.spent() == 0.0
     assert len(service.calls) == 500
 
@@ -213,7 +223,7 @@ def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, mapped):
         calls.extend(items)
         return [item * 10 for item in items]
 
-    results = mapped(fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retries=2)
+    results = mapped(fn, range(10), shared=shared, batch=4, workers=1, budget=7, errors="return", retry=2)
     assert calls == list(range(7))
     assert results[:7] == [item * 10 for item in range(7)]
     assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
@@ -231,7 +241,7 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mappe
         first = len(calls) == 2
         return [RetryLater(0.01) if first and item == 0 else item for item in items]
 
-    results = mapped(fn, range(4), shared=shared, batch=4, linger=3_600, workers=1, budget=9, errors="return")
+    results = mapped(fn, range(4), shared=shared, batch=Batch(4, linger=3_600), workers=1, budget=9, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
     assert sorted(map(tuple, calls)) in (
         [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
@@ -255,7 +265,7 @@ def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
             raise RetryLater(0.0)
         return items
 
-    one, two = mapped(fn, [1, 2], batch=2, linger=3_600.0, **options)
+    one, two = mapped(fn, [1, 2], batch=Batch(2, linger=3_600.0), **options)
     assert (one, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
     assert calls == [[1], [1]]
     assert shared.spent() == 3
@@ -271,7 +281,7 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
             raise RetryLater(0.0)
         raise OSError("its own")
 
-    (failed,) = mapped(fn, [1], shared=shared, budget=2.0, retries=5, backoff=0.0, errors="return")
+    (failed,) = mapped(fn, [1], shared=shared, budget=2.0, retry=Retry(5, backoff=0.0), errors="return")
     assert str(failed.error) == "its own"
     assert (failed.attempts, calls) == (1, [1, 1])
 
@@ -465,10 +475,10 @@ def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
 
 def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite, monkeypatch):
     """The answer about the budget comes when the slots are over: the call takes a new slot, and keeps its payment."""
-    for batch, fn in ((1, str), (4, lambda items: list(map(str, items)))):
+    for batch, fn in ((None, str), (Batch(4, linger=3_600.0), lambda items: list(map(str, items)))):
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
-        options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}
+        options = {"batch": batch, "workers": 1, "errors": "return"}
         results = mapped(fn, range(8), shared=shared, rate=1e6, budget=6.0, **options)
         assert results[:6] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2

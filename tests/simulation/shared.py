@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import BudgetExceeded, Empty, RetryLater
+from manytail import BudgetExceeded, Empty, Retry, RetryLater
 from manytail.mapping._options import Options
 
 from .code import Code
@@ -562,8 +562,9 @@ def options_of(settings: SharedSettings) -> Options:
     }  # fmt: skip
     shared: Any = settings  # any object: the scheduler only asks whether there is one
     return Options(
-        workers=settings.workers, order=settings.order, keyed=True, retries=2, backoff=0.1, errors="return",
-        costed=True, prioritised=settings.prioritised, shared=shared, remember=settings.remember, **own,
+        workers=settings.workers, order=settings.order, keyed=True, retry=Retry(2, backoff=0.1), errors="return",
+        costed=True, prioritised=settings.prioritised, shared=shared, remember=shared if settings.remember else None,
+        **own,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import DeadlineExceeded, Empty, RetryLater, ShutDown
+from manytail import Batch, Breaker, DeadlineExceeded, Empty, Retry, RetryLater, ShutDown
 from manytail.mapping._item import Unfit
 from manytail.mapping._options import Options
 
@@ -497,7 +497,8 @@ class World:
             if not isinstance(verdicts, list):
                 self._report_whole(batch, verdicts, error)
                 return
-            whole = isinstance(error, RetryLater) or len(batch.items) == 1
+            deferred = isinstance(error, RetryLater) or (self.settings.retry_on == "later" and functions.is_odd(error))
+            whole = deferred or len(batch.items) == 1
             self.model.demand(whole, f"{unit} has failed for good, and is not split")
         else:
             batch.result = self._results(unit, call)
@@ -634,34 +635,36 @@ def _model_of(settings: Settings) -> type[Model]:
 
 
 def options_of(settings: Settings) -> Options:
+    when_open: Any = settings.breaker_open
+    breaker = Breaker(settings.breaker or 1, reset=settings.breaker_reset, when_open=when_open)
+    remember: Any = settings if settings.known else None  # any object: the scheduler only asks whether there is one
     return Options(
         workers=settings.workers,
-        max_in_flight=settings.max_in_flight,
+        max_in_flight=settings.max_in_flight or None,
         order=settings.order,
         keyed=settings.keyed,
-        per_key=settings.per_key,
+        per_key=settings.per_key or None,
         prioritised=settings.prioritised,
         timeout=settings.timeout,
         deadline=settings.deadline,
-        retries=settings.retries,
-        backoff=functions.backoff(settings),
-        max_backoff=settings.max_backoff,
-        retry_on=functions.retry_on(settings),
+        retry=Retry(
+            settings.retries,
+            functions.retry_on(settings),
+            backoff=functions.backoff(settings),
+            max_backoff=settings.max_backoff,
+            defer=settings.defer_timeout,
+        ),
         never_retry=functions.never_retry(settings),
-        defer_timeout=settings.defer_timeout,
         errors=settings.errors,
-        breaker=settings.breaker,
-        breaker_reset=settings.breaker_reset,
-        breaker_open=settings.breaker_open,
+        breaker=breaker if settings.breaker else None,
         rate=settings.rate,
         per_key_rate=settings.per_key_rate,
         costed=bool(settings.costs),
         cost_rate=settings.cost_rate,
         budget=settings.budget,
-        dedup=settings.dedup,
-        remember=bool(settings.known),
-        batch=settings.group,
-        linger=settings.linger,
+        dedup=settings.dedup or None,
+        remember=remember,
+        batch=Batch(settings.group, linger=settings.linger) if settings.group > 1 else None,
     )
 
 

@@ -5,6 +5,7 @@ same for asyncio. `manytail` exports every name of this module too.
 """
 
 from ._map import aconcurrent_map, concurrent_map
+from ._policies import Batch, Breaker, Retry
 from ._shared import Shared
 from ._types import (
     BreakerOpen,
@@ -18,6 +19,6 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "RetryLater", "Shared",
-    "SharedUnavailable", "aconcurrent_map", "concurrent_map",
+    "Batch", "Breaker", "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Failure", "Progress", "Retry",
+    "RetryLater", "Shared", "SharedUnavailable", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -47,7 +47,7 @@ from manytail import MultiQueue
 
 from ._admission import Admission, Lane
 from ._batches import Former
-from ._breaker import Breaker
+from ._breaker import BreakerState
 from ._budget import Budget
 from ._dedup import Dedup
 from ._item import Batch, Item
@@ -83,7 +83,8 @@ class LaneLimits:
         self.slots: Any = JointSlots() if is_joint(options) else None
         if self.slots is None and options.per_key_rate is not None:
             self.slots = _slots(options, options.per_key_rate)
-        self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
+        breaker = options.breaker
+        self.breaker = None if breaker is None else BreakerState(breaker.failures, breaker.reset)
         self.is_to_ask = False  # `_leasing`
 
     @property
@@ -115,14 +116,16 @@ class Gate:
         self._leases = options.shared is not None
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # they fit the budget only if a running call is deferred and costs nothing
-        self._dedup = Dedup(options.dedup) if options.dedup else None
+        self._dedup = None if options.dedup is None else Dedup(options.dedup)
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
-        self._batched = options.batch > 1
-        self._former = Former(options.batch, options.linger, options.order == "key" and options.prioritised)
+        self._batched = options.batch is not None
+        linger = 0.0 if options.batch is None else options.batch.linger
+        in_order = options.order == "key" and options.prioritised
+        self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
-        self._breaks = options.breaker > 0
-        self._refuses = self._breaks and options.breaker_open == "fail"
-        self._limits_lanes = options.per_key_rate is not None or options.breaker > 0 or self._joint
+        self._breaks = options.breaker is not None
+        self._refuses = options.breaker is not None and options.breaker.when_open == "fail"
+        self._limits_lanes = options.per_key_rate is not None or self._breaks or self._joint
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
 
     @property
@@ -429,7 +432,8 @@ class Gate:
                 self.missed(item)
 
     def breaker_open(self, item: Item) -> BreakerOpen:
-        error = BreakerOpen(f"breaker: {self._options.breaker} calls in a row failed{item.lane.shown}")
+        assert self._options.breaker is not None
+        error = BreakerOpen(f"breaker: {self._options.breaker.failures} calls in a row failed{item.lane.shown}")
         error.__cause__ = item.last_error
         return error
 

@@ -25,14 +25,16 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from os import PathLike
 from typing import Any, Literal, Self, TypeVar
 
-from . import _options
+from . import _checks, _options, _policies
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result
 from ._loop_runner import LoopRunner
-from ._options import Options, RetryOn
+from ._options import Options
 from ._permits import own_limits, permits_of
+from ._policies import Breaker, Retry
 from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
@@ -53,35 +55,27 @@ def concurrent_map(
     items: Iterable[Any],
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: Callable[[Any], Hashable] | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | _policies.Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     rate: float | None = None,
     per_key_rate: float | None = None,
     cost: Callable[[Any], float] | None = None,
     cost_rate: float | None = None,
     budget: float | None = None,
-    dedup: int = 0,
+    dedup: int | None = None,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
-    codec: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> Iterator[Any]:
@@ -93,31 +87,29 @@ def concurrent_map(
     iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector does the
     same without waiting.
 
-    workers: calls at once. max_in_flight: items taken and not emitted. 0: starts at 4 x workers x batch, and doubles up
-    to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
-    for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes it
-    grow.
+    workers: calls at once. max_in_flight: items taken and not emitted. None: starts at 4 x workers x batch, and doubles
+    up to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items
+    wait for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never
+    makes it grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
     key, per_key, weights, priority: at most per_key calls of a key at once. The lowest priority starts first (None is
     last); within a priority keys are served round robin, by weight. All this applies to the items in the window. It
     changes when calls start, never the promised order.
-    batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results. An
-    element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is full, at the
-    input's end, when the window is full, or when a worker is free and its first item has waited `linger` seconds. It is
-    one call for workers, per_key, rates and timeout; its cost is the sum of its items'. When a batch of several fails
-    for good, each half is called on its own. A result that is no sequence or has another length, a timeout, and the
-    deadline fail all its items.
-    retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names
-    (classes, or a predicate), after min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or
-    after backoff(k, error) seconds. A waiting item holds no worker, and goes before new items of its key and priority.
-    RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
+    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
+    results. An element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is
+    full, at the input's end, when the window is full, or when a worker is free and its first item has waited `linger`
+    seconds. It is one call for workers, per_key, rates and timeout; its cost is the sum of its items'. When a batch of
+    several fails for good, each half is called on its own. A result that is no sequence or has another length, a
+    timeout, and the deadline fail all its items.
+    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
+    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
+    a retry.
     timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
     result dropped; more than `workers` live abandoned calls fail the map. deadline: seconds from the first item, for
     everything. Then every item that is not done fails with DeadlineExceeded, and the input is read to its end without
     calls.
-    breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) none of it
-    starts for breaker_reset seconds, then one probe. "fail": the waiting items of the key fail at once with
-    BreakerOpen.
+    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
+    starts for a while, then one probe.
     rate, per_key_rate, cost_rate: starts have slots 1/rate apart, and a start is at most 0.1 s after its slot. So in
     any t seconds at most 1 + rate * (t + 0.1) calls start, including retries; the same for each key, and in cost. cost:
     of an item, finite, >= 0, default 1. budget: the cost of calls that ended or run never exceeds it. An item that can
@@ -127,14 +119,15 @@ def concurrent_map(
     the last `dedup` ones. The key is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates,
     times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
     with TypeError. After a failure the next equal item is called.
-    shared, remember, codec: remember=True looks results up in the database of `shared` (in bulk, at most 1 s before the
-    call or before a slot that it missed), and records new ones (at most 0.5 s or 200 results after they came, and
-    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
-    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are identified by their
-    idempotency key. codec has encode(result) -> bytes and decode(data); the default encodes the types of such a key,
-    exactly. A result that it refuses is emitted, not recorded, and logged once. While the database is away no call
-    starts; after its outage_timeout the map fails with SharedUnavailable. Rates and budget hold for everything that
-    uses the same name, in database time; with per_key_rate keys have the types of idempotency keys.
+    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
+    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
+    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
+    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
+    recorded. Items are identified by their idempotency key. A result that the codec refuses is emitted, not recorded,
+    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
+    SharedUnavailable.
+    shared: rates and budget hold for everything that uses the same name, in database time; with per_key_rate keys have
+    the types of idempotency keys.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": a Failure replaces the result. "drop": the
     item has no result.
@@ -149,7 +142,7 @@ def concurrent_map(
     ['A', 'B']
     """
     if not isinstance(items, Iterable):
-        raise _options.bad_type("items", items, "an iterable")
+        raise _checks.bad_type("items", items, "an iterable")
     plan = _plan(fn, locals())
     values = items if type(items) in NEVER_BLOCK else iter(items)
     return Results(plan, values, items)
@@ -160,35 +153,27 @@ def aconcurrent_map(
     items: Iterable[Any] | AsyncIterable[Any],
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: Callable[[Any], Hashable] | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | _policies.Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     rate: float | None = None,
     per_key_rate: float | None = None,
     cost: Callable[[Any], float] | None = None,
     cost_rate: float | None = None,
     budget: float | None = None,
-    dedup: int = 0,
+    dedup: int | None = None,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
-    codec: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[Any, None]:
@@ -201,9 +186,9 @@ def aconcurrent_map(
     there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
-        raise _options.bad_type("items", items, "an iterable or async iterable")
-    if not _options.is_async(fn):
-        raise _options.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+        raise _checks.bad_type("items", items, "an iterable or async iterable")
+    if not _checks.is_async(fn):
+        raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
     return _run_in_loop(_plan(fn, locals()), items, copy_context())
 
 
@@ -222,11 +207,8 @@ class Plan:
     describes: bool  # whether something of an item is computed from its value: key, priority, cost, identity
 
     def memory(self) -> Memory | None:
-        return (
-            Memory(self.options.shared, self.options.codec)
-            if self.options.remember and self.options.shared is not None
-            else None
-        )
+        shared = self.options.remember
+        return None if shared is None else Memory(shared, shared.codec)
 
     def scheduler(self) -> Scheduler:
         weights = self.options.weights
@@ -256,7 +238,7 @@ class Plan:
                 item.priority = _priority(self.priority(value))
             if self.cost is not None:
                 item.cost = _cost(self.cost(value))
-            if self.options.remember or (self.options.dedup and not expired):
+            if self.options.remember is not None or (self.options.dedup is not None and not expired):
                 item.identity = self.identity(value)
         except BaseException as error:
             item.error = error
@@ -267,7 +249,7 @@ class Plan:
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
         fn, delivers = self.fn, self.options.wants_delivery
-        if self.options.batch > 1:
+        if self.options.batch is not None:
             return self._call_batches_with(resource)
         if self.options.is_async:
             if not delivers:
@@ -306,7 +288,7 @@ class Plan:
             item.attempts,
             0,
             item.key,
-            item.identity if self.options.dedup or self.options.remember else self.identity(item.value),
+            item.identity if self.options.identifies else self.identity(item.value),
         )
 
     def result(self, item: Item) -> Any:
@@ -329,9 +311,9 @@ def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
         "progress": None if isinstance(progress, bool) else progress,
     }
     for option, function in functions.items():
-        if function is not None and not (callable(function) and _options.accepts(function, 1)):
-            raise _options.bad_type(option, function, "a callable that takes one argument")
-    describes = any(function is not None for function in (key, priority, cost)) or options.remember or options.dedup > 0
+        if function is not None and not (callable(function) and _checks.accepts(function, 1)):
+            raise _checks.bad_type(option, function, "a callable that takes one argument")
+    describes = options.identifies or any(function is not None for function in (key, priority, cost))
     return Plan(fn, options, key, priority, cost, item_id, progress, describes)
 
 
@@ -339,15 +321,15 @@ def _priority(value: Any) -> float:
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _options.bad_type("priority", value, "an int or None")
+        raise _checks.bad_type("priority", value, "an int or None")
     return value
 
 
 def _cost(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _options.bad_type("cost", value, "a number >= 0")
+        raise _checks.bad_type("cost", value, "a number >= 0")
     if not 0 <= value <= sys.float_info.max:
-        raise _options.bad_value("cost", value, "a finite number >= 0")
+        raise _checks.bad_value("cost", value, "a finite number >= 0")
     return float(value)
 
 

@@ -6,159 +6,80 @@ A bad option raises ValueError or TypeError with the text "option: value (expect
 from __future__ import annotations
 
 import inspect
-import math
-import sys
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from ._checks import (
+    accepts,
+    bad_type,
+    bad_value,
+    by,
+    check_weights,
+    choice,
+    function,
+    is_async,
+    optional_budget,
+    optional_function,
+    optional_rate,
+    optional_seconds,
+    optional_whole,
+    unfilled,
+    unwrapped,
+    whole,
+)
+from ._policies import Batch, Breaker, Retry
 
 if TYPE_CHECKING:
     from ._shared import Shared
 
 ORDERS = ("input", "key", "completion")
-RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 
 
 # ---------------------------------------------------------------------------------------------------- single options
-def bad_value(option: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{option}: {value!r} (expected: {expected})")
-
-
-def bad_type(option: str, value: Any, expected: str) -> TypeError:
-    return TypeError(f"{option}: {value!r} of type {type(value).__qualname__} (expected: {expected})")
-
-
-def whole(option: str, value: Any, low: int) -> int:
+def policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
+    """An object of that kind. A number makes one."""
+    if isinstance(value, kind):
+        return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise bad_type(option, value, f"an int >= {low}")
+        raise bad_type(option, value, f"an int >= {low}, or a {kind.__name__}")
     if value < low:
-        raise bad_value(option, value, f"an int >= {low}")
-    return value
+        raise bad_value(option, value, f"an int >= {low}, or a {kind.__name__}")
+    return kind(value)
 
 
-def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
-    if not isinstance(value, str) or value not in allowed:
-        raise bad_value(option, value, " or ".join(repr(one) for one in allowed))
-    return value
-
-
-def function(option: str, value: Any) -> Callable[..., Any]:
-    if not callable(value):
-        raise bad_type(option, value, "a callable")
-    return value  # type: ignore[no-any-return]
-
-
-def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
-    return None if value is None else function(option, value)
-
-
-def seconds(option: str, value: Any, *, positive: bool = False) -> float:
-    """A number >= 0, or > 0 if `positive`. May be infinite."""
-    expected = f"seconds, a number {'>' if positive else '>='} 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if math.isnan(value) or value < 0 or (positive and value == 0):
-        raise bad_value(option, value, expected)
-    return float(value)
-
-
-def optional_seconds(option: str, value: Any) -> float | None:
-    found = math.inf if value is None else seconds(option, value, positive=True)
-    return None if math.isinf(found) else found
-
-
-def finite(option: str, value: Any) -> float:
-    found = seconds(option, value)
-    if math.isinf(found):
-        raise bad_value(option, value, "seconds, a finite number >= 0")
-    return found
-
-
-def optional_rate(option: str, value: Any, what: str) -> float | None:
-    """Something per second, > 0. Infinity means no limit."""
-    if value is None:
-        return None
-    expected = f"{what} per second, a number > 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value > 0 or 1 / value == math.inf:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
-
-
-def optional_budget(option: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    expected = "what all calls may cost, a number >= 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value >= 0:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
-
-
-def check_weights(option: str, value: Any) -> dict[Any, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise bad_type(option, value, "a mapping from keys to ints >= 1")
-    for key, weight in value.items():
-        whole(f"{option}[{key!r}]", weight, 1)
-    return dict(value)
-
-
-def check_backoff(option: str, value: Any) -> float | Callable[[int, BaseException], float]:
-    if callable(value):
-        if not accepts(value, 2):
-            raise bad_type(option, value, "a callable that takes the attempt's number and the exception")
-        return value  # type: ignore[no-any-return]
-    found = seconds(option, value)
-    if math.isinf(found):
-        raise bad_value(option, value, "finite seconds, or a callable that gets the attempt's number and the exception")
-    return found
-
-
-def check_retry_on(option: str, value: Any) -> RetryOn:
-    expected = "an exception class, a tuple of them, or a callable that takes the exception"
-    if isinstance(value, (type, tuple)):
-        for kind in value if isinstance(value, tuple) else (value,):
-            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise bad_type(option, value, expected)
-    elif not callable(value) or not accepts(value, 1):
-        raise bad_type(option, value, expected)
-    return value  # type: ignore[no-any-return]
+def optional_policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
+    return None if value is None else policy(option, value, kind, low)
 
 
 def check_shared(option: str, value: Any) -> Shared | None:
-    from ._shared import Shared  # here, because it imports this module
+    from ._shared import Shared  # here, because few maps have one
 
     if value is not None and not isinstance(value, Shared):
         raise bad_type(option, value, "a Shared")
     return value
 
 
-def check_flag(option: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise bad_type(option, value, "True or False")
+def check_remember(option: str, value: Any) -> Any:
+    """A Shared, or a path, of which `remembering` makes one."""
+    from ._shared import Shared
+
+    if value is not None and not isinstance(value, (str, os.PathLike, Shared)):
+        raise bad_type(option, value, "a path, a URL or a Shared")
     return value
 
 
-def check_codec(option: str, value: Any) -> Any:
-    """None: the default codec."""
-    for method in ("encode", "decode"):
-        found = getattr(value, method, None)
-        if value is not None and not (callable(found) and accepts(found, 1)):
-            raise bad_type(option, value, "an object with encode(result) -> bytes and decode(data)")
-    return value
+def remembering(fn: Any, value: Any) -> Shared | None:
+    """The Shared that `remember` names. Of a path: with the name of fn."""
+    from ._shared import Shared, name_of
+
+    if value is None or isinstance(value, Shared):
+        return value
+    return Shared(value, name_of(fn))
 
 
 # ---------------------------------------------------------------------------------------------------- all options
-def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
-    """Marks a field of Options as a user's option. `check(name, value, **more)` returns the kept value, or raises."""
-    return {"check": partial(check, **more)}
-
-
 @dataclass(frozen=True)
 class Options:
     """The checked options of a map. Picklable if the functions are.
@@ -168,33 +89,25 @@ class Options:
     """
 
     workers: int = field(default=16, metadata=by(whole, low=1))
-    max_in_flight: int = field(default=0, metadata=by(whole, low=0))
+    max_in_flight: int | None = field(default=None, metadata=by(optional_whole, low=1))
     order: str = field(default="input", metadata=by(choice, allowed=ORDERS))
-    per_key: int = field(default=0, metadata=by(whole, low=0))
+    per_key: int | None = field(default=None, metadata=by(optional_whole, low=1))
     weights: Mapping[Any, int] | None = field(default=None, metadata=by(check_weights))
-    batch: int = field(default=1, metadata=by(whole, low=1))
-    linger: float = field(default=0.0, metadata=by(finite))
+    batch: Batch | None = field(default=None, metadata=by(optional_policy, kind=Batch, low=1))
     timeout: float | None = field(default=None, metadata=by(optional_seconds))
     deadline: float | None = field(default=None, metadata=by(optional_seconds))
-    retries: int = field(default=0, metadata=by(whole, low=0))
-    backoff: float | Callable[[int, BaseException], float] = field(default=0.1, metadata=by(check_backoff))
-    max_backoff: float = field(default=60.0, metadata=by(seconds))
-    retry_on: RetryOn = field(default=Exception, metadata=by(check_retry_on))
-    defer_timeout: float = field(default=600.0, metadata=by(seconds))
-    breaker: int = field(default=0, metadata=by(whole, low=0))
-    breaker_reset: float = field(default=30.0, metadata=by(finite))
-    breaker_open: str = field(default="wait", metadata=by(choice, allowed=("wait", "fail")))
+    retry: Retry = field(default=Retry(0), metadata=by(policy, kind=Retry, low=0))
+    breaker: Breaker | None = field(default=None, metadata=by(optional_policy, kind=Breaker, low=1))
     rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
     per_key_rate: float | None = field(default=None, metadata=by(optional_rate, what="starts"))
     cost_rate: float | None = field(default=None, metadata=by(optional_rate, what="cost"))
     budget: float | None = field(default=None, metadata=by(optional_budget))
-    dedup: int = field(default=0, metadata=by(whole, low=0))
+    dedup: int | None = field(default=None, metadata=by(optional_whole, low=1))
     shared: Shared | None = field(default=None, metadata=by(check_shared))
-    remember: bool = field(default=False, metadata=by(check_flag))
-    codec: Any = field(default=None, metadata=by(check_codec))
+    remember: Shared | None = field(default=None, metadata=by(check_remember))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here: whether `key`, `priority`, `cost` were given; errors that retry_on
+    # Derived from arguments that are not kept here: whether `key`, `priority`, `cost` were given; errors that retry
     # cannot name; whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
@@ -206,14 +119,18 @@ class Options:
     @property
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
-        limits = (self.rate, self.per_key_rate, self.cost_rate, self.budget)
-        return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or any(limit is not None for limit in limits)
+        others = (self.breaker, self.batch, self.dedup, self.rate, self.per_key_rate, self.cost_rate, self.budget)
+        return any(option is not None for option in others)
 
-    def retries_on(self, error: BaseException) -> bool:
-        """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
-        if isinstance(self.retry_on, (type, tuple)):
-            return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
+    @property
+    def calls_items(self) -> int:
+        """How many items a call may have."""
+        return 1 if self.batch is None else self.batch.size
+
+    @property
+    def identifies(self) -> bool:
+        """Whether each item gets an idempotency key."""
+        return self.dedup is not None or self.remember is not None
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -239,30 +156,22 @@ def check(
         **kept, keyed=keyed, prioritised=prioritised, costed=costed, never_retry=never_retry, is_async=is_async(fn)
     )
     if not keyed:
-        need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
-        for name, needed in {**need, "per_key_rate": options.per_key_rate is not None}.items():
+        need = {"per_key": options.per_key is not None, "weights": options.weights is not None}
+        need.update({"order": options.order == "key", "per_key_rate": options.per_key_rate is not None})
+        for name, needed in need.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
-    if 0 < options.max_in_flight < options.workers * options.batch:
-        least = (
-            f"workers, which is {options.workers}"
-            if options.batch == 1
-            else f"workers x batch, which is {options.workers * options.batch}"
+    if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
+        product = "workers" if options.batch is None else "workers x batch"
+        expected = (
+            f"None, which means automatic, or at least {product}, which is {options.workers * options.calls_items}"
         )
-        expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
-    check_remember(options)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
+    options = replace(options, remember=remembering(fn, options.remember))
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
-
-
-def check_remember(options: Options) -> None:
-    if options.remember and options.shared is None:
-        raise bad_value("remember", options.remember, "shared is given")
-    if options.codec is not None and not options.remember:
-        raise bad_value("codec", options.codec, "remember=True")
 
 
 # ---------------------------------------------------------------------------------------------------- functions
@@ -287,41 +196,3 @@ def check_setup(setup: Any, fn: Any) -> None:
         raise bad_type("setup", setup, "a callable without arguments")
     if is_async(setup) and not is_async(fn):
         raise bad_type("setup", setup, "a plain function, because fn is one: nothing would await what it returns")
-
-
-def unwrapped(fn: Any) -> Any:
-    """The function itself: of a partial its function, of an object its `__call__`."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    if inspect.isroutine(fn) or isinstance(fn, type):
-        return fn
-    return getattr(type(fn), "__call__", fn)  # noqa: B004 - the method is meant
-
-
-def is_async(fn: Any) -> bool:
-    """Whether fn is a coroutine function, a partial of one, or an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(unwrapped(fn))
-
-
-def accepts(fn: Any, arguments: int, keywords: set[str] | frozenset[str] = frozenset()) -> bool:
-    """Whether fn can be called so. True for a builtin without a signature."""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind(*[None] * arguments, **dict.fromkeys(keywords))
-    except TypeError:
-        return False
-    return True
-
-
-def unfilled(fn: Any, arguments: int) -> set[str]:
-    """The names of parameters that can be passed by keyword when the first `arguments` are passed by position."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return set()
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    taken = {one.name for one in positional[:arguments]}
-    return {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)} - taken

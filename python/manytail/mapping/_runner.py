@@ -337,7 +337,7 @@ class Runner:
                 return
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """Judge the error, and report the verdict. Without the lock, because `retry_on` and `backoff` are user code."""
+        """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
@@ -547,7 +547,7 @@ class Runner:
         return overdue
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
-        """Report a call that ran out of time. final: no call follows, so `retry_on` and `backoff` are not asked."""
+        """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))

@@ -120,7 +120,7 @@ class Scheduler:
             in_order=options.order == "key",
             weight_of=weight_of,
             limit_of=_limit_id if options.shared is not None and options.per_key_rate is not None else None,
-            shows_keys=options.breaker_open == "fail",
+            shows_keys=options.breaker is not None and options.breaker.when_open == "fail",
         )
         self.gate = Gate(options, self.admission) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
@@ -140,10 +140,10 @@ class Scheduler:
         self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
         # The window.
         self.in_flight = self.held_back = self.resting = self.buffered = 0
-        self._base = 4 * options.workers * options.batch
+        self._base = 4 * options.workers * options.calls_items
         self._largest = max(WINDOW_LIMIT, self._base)
         self.window = options.max_in_flight or self._base
-        self._growing = not options.max_in_flight
+        self._growing = options.max_in_flight is None
         self._buffer = buffer
         self._sizeof = sizeof
         self._buffer_bytes = buffer_bytes
@@ -209,7 +209,7 @@ class Scheduler:
         """Double the window if workers have nothing to run while items that are looked up fill it. The next SQL
         statement then looks up more items."""
         idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
-        large = self.window >= min(LOOKUPS * self.options.workers * self.options.batch, self._largest)
+        large = self.window >= min(LOOKUPS * self.options.workers * self.options.calls_items, self._largest)
         if self._sizeof is not None:
             large = large or 2 * self._bytes() > self._window_bytes
         if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
@@ -241,7 +241,9 @@ class Scheduler:
                 self._fail(item, self.deadline_exceeded() if item.error is None else item.error)
             return
         bad = [item for item in items if item.error is not None]
-        known = [item for item in items if item.known and item.error is None] if self.options.remember else []
+        known = (
+            [item for item in items if item.known and item.error is None] if self.options.remember is not None else []
+        )
         good = [item for item in items if item.error is None and not item.known] if bad or known else items
         if self.gate is None:
             self.admission.admit(good)
@@ -321,7 +323,7 @@ class Scheduler:
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
-        `retry_on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
+        `on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
         the map. attempts: of the batch that the item was in."""
         try:
             return self._judge(item, error, chance, item.attempts if attempts is None else attempts)
@@ -331,20 +333,30 @@ class Scheduler:
             return Verdict(Kind.FAIL, error=wrong)
 
     def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
-        options = self.options
+        retry = self.options.retry
         if isinstance(error, RetryLater):
-            after = _seconds("RetryLater.after", error.after)
-            if (item.deferred or 0.0) + after > options.defer_timeout:
-                return Verdict(Kind.FAIL, error=error)
-            return Verdict(Kind.DEFER, after)
-        if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
+            return self._defer(item, error, error)
+        if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
             return Verdict(Kind.FAIL, error=error)
-        if callable(options.backoff):
+        answer = retry.answer(error)
+        if isinstance(answer, RetryLater):
+            return self._defer(item, answer, error)
+        if attempt > retry.times or not answer:
+            return Verdict(Kind.FAIL, error=error)
+        if callable(retry.backoff):
             return Verdict(
-                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)), error
+                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error)), error
             )
-        wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
+        wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
+
+    def _defer(self, item: Item, later: RetryLater, error: BaseException) -> Verdict:
+        """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
+        its own."""
+        after = _seconds("RetryLater.after", later.after)
+        if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
+            return Verdict(Kind.FAIL, error=error)
+        return Verdict(Kind.DEFER, after)
 
     def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
@@ -352,7 +364,13 @@ class Scheduler:
             batch.result = batch.with_known([error] * len(batch.to_call()))
             return self.judge_results(batch, chance)
         verdict = self.judge(batch, error, chance)
-        if verdict.kind is not Kind.FAIL:
+        if verdict.kind is Kind.DEFER:  # `on` has said so
+            later, got = RetryLater(verdict.seconds), set(batch.to_call())
+            return [
+                self._defer(item, later, error) if item in got else one
+                for item, one in zip(batch.items, self.lost(batch, error), strict=True)
+            ]
+        if verdict.kind is Kind.RETRY:
             return verdict
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
@@ -684,9 +702,10 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """per_key, or 0 where no item would wait for it: without retries, and unless the key is paused, at most `workers`
-    items of a key hold a slot."""
-    return 0 if options.per_key >= options.workers and not options.retries else options.per_key
+    """per_key; or 0 where it is not given, or no item would wait for it: without retries, and unless the key is
+    paused, at most `workers` items of a key hold a slot."""
+    limit = options.per_key or 0
+    return 0 if limit >= options.workers and not options.retry.times else limit
 
 
 def _limit_id(key: Any) -> bytes:

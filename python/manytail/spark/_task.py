@@ -122,7 +122,7 @@ class InputBatch:
         if work.cost is not None:
             for row, cost in zip(rows, self.batch.column(work.cost).to_pylist(), strict=True):
                 set_cost(row, cost)
-        if work.options.dedup or work.options.remember:
+        if work.options.identifies:
             for row, digest in zip(rows, row_digests(self._identifying()), strict=True):
                 row.identity = digest
         if work.metrics:
@@ -209,16 +209,13 @@ class Task:
             sizeof=size_of,
         )
         keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
-        memory = (
-            Memory(options.shared, ArrowCodec(self.work.result))
-            if options.remember and options.shared is not None
-            else None
-        )
+        memory = None if options.remember is None else Memory(options.remember, ArrowCodec(self.work.result))
         runner = ThreadRunner(
             scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
         )
-        if options.shared is not None:
-            options.shared._keep()  # a worker process runs many tasks
+        for shared in (options.shared, options.remember):
+            if shared is not None:
+                shared._keep()  # a worker process runs many tasks
         reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
@@ -259,7 +256,7 @@ class Task:
         """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
         work, results = self.work, self.results
         fn, fit, check = work.fn, results.fit, results.check
-        if work.options.batch > 1:
+        if work.options.batch is not None:
             return self._call_batches(resource)
         if work.options.is_async or resource or work.options.wants_delivery or not work.names:
             return self._any_call(resource)
@@ -328,11 +325,7 @@ class Task:
             return error
 
     def _delivery(self, row: Any) -> Delivery:
-        digest = (
-            row.identity
-            if self.work.options.dedup or self.work.options.remember
-            else row.batch.idempotency_key(row.index)
-        )
+        digest = row.identity if self.work.options.identifies else row.batch.idempotency_key(row.index)
         key = row.batch.key(row.index)
         return Delivery(row.attempts, self.task_attempt, key, digest)
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, Literal
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -12,9 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Shared
+from manytail.mapping import Batch, Breaker, Retry, Shared
+from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
-from manytail.mapping._options import Options, RetryOn
+from manytail.mapping._options import Options
 
 from . import _metrics
 from ._progress import current_channel
@@ -33,24 +35,17 @@ def map_concurrent(
     schema: str | T.StructType,
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: str | Column | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: str | Column | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
     rate: float | None = None,
@@ -58,10 +53,10 @@ def map_concurrent(
     cost: str | Column | None = None,
     cost_rate: float | None = None,
     budget: float | None = None,
-    dedup: int = 0,
+    dedup: int | None = None,
     row_id: str | Column | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
+    remember: str | PathLike[str] | Shared | None = None,
     columns: Literal["append", "replace"] = "append",
     metrics: bool = False,
     setup: Callable[[], Any] | None = None,
@@ -82,12 +77,10 @@ def map_concurrent(
         `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns. They are nullable, whatever it says.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, rate, per_key_rate, cost_rate, setup
+    workers, max_in_flight, timeout, deadline, retry, breaker, rate, per_key_rate, cost_rate, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
-    batch, linger : int, float
-        With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many
-        results.
+    batch : int or Batch
+        `fn(rows)` gets a list of up to so many rows of one key and returns a sequence of as many results.
     cost : str or Column
         Numeric, >= 0; the cost of a row for `cost_rate`. Null or another value fails the row.
     dedup : int
@@ -107,13 +100,12 @@ def map_concurrent(
         cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
     row_id : str or Column
         Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
+    remember : Shared, str or path
+        Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
+        called, in a retried task or in a job that is run again. A name that has results of another schema is a
+        ValueError. A URL is read in each worker process: a literal one must not contain a password.
     shared : Shared
-        Names the database that all tasks share. Its URL is read in each worker process: a literal one must not contain
-        a password.
-    remember : bool
-        Results are recorded in `shared`, in Arrow's format. A row whose result was recorded when it was looked up is
-        not called, in a retried task or in a job that is run again. A name that has results of another schema is a
-        ValueError.
+        Names the database that rates and budget of all tasks share.
     budget : float
         The highest cost of all calls of all that use `shared`; needs `shared`. A row that does not fit fails with
         BudgetExceeded.
@@ -135,17 +127,17 @@ def map_concurrent(
     ...     with urllib.request.urlopen(row.url, timeout=10) as answer:
     ...         return answer.status, answer.read()
     >>> schema = "status int, body binary"
-    >>> pages = urls.transform(map_concurrent, fetch, schema, workers=32, retries=3, errors="column")  # doctest: +SKIP
+    >>> pages = urls.transform(map_concurrent, fetch, schema, workers=32, retry=3, errors="column")  # doctest: +SKIP
     """
     if not isinstance(df, DataFrame):
-        raise options.bad_type("df", df, "a DataFrame")
+        raise checks.bad_type("df", df, "a DataFrame")
     checked = check_shared(
         options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
     )
     if not isinstance(error_column, str) or not error_column:
-        bad = options.bad_value if isinstance(error_column, str) else options.bad_type
+        bad = checks.bad_value if isinstance(error_column, str) else checks.bad_type
         raise bad("error_column", error_column, "a column name")
-    append = options.choice("columns", columns, ("append", "replace")) == "append"
+    append = checks.choice("columns", columns, ("append", "replace")) == "append"
     source = Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
@@ -157,7 +149,7 @@ def map_concurrent(
     result = result_types("schema", result_schema(schema), zone)
     fields = [*(source.schema.fields if append else ()), *result.fields]
     more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
-    if options.check_flag("metrics", metrics):
+    if checks.check_flag("metrics", metrics):
         more["metrics"] = T.StructField(_metrics.NAME, _metrics.TYPE)
     refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
     fields += more.values()
@@ -182,18 +174,15 @@ def map_concurrent(
 
 def check_shared(checked: Options) -> Options:
     """Checks that apply only where options are sent to other processes."""
-    shared = checked.shared
-    if shared is None:
-        if checked.budget is not None:
-            raise options.bad_value(
-                "budget", checked.budget, "shared is given: a budget for each task would mean nothing"
-            )
-    elif shared._has_literal_password():
-        raise options.bad_value(
-            "shared",
-            shared,
-            "a URL without a password, which travels with the job: env:NAME, or a callable that returns it",
-        )
+    if checked.budget is not None and checked.shared is None:
+        raise checks.bad_value("budget", checked.budget, "shared is given: a budget for each task would mean nothing")
+    for option, shared in (("shared", checked.shared), ("remember", checked.remember)):
+        if shared is not None and shared._has_literal_password():
+            expected = "a URL without a password, which travels with the job: env:NAME, or a callable that returns it"
+            raise checks.bad_value(option, shared, expected)
+    if checked.remember is not None and checked.remember.codec is not None:
+        expected = "a Shared without codec: results are recorded in Arrow's format"
+        raise checks.bad_value("remember", checked.remember, expected)
     return checked
 
 
@@ -222,11 +211,11 @@ class Source:
         self._refused = _has_no_python_values if converts else _has_no_arrow_values
         self.schema = df.schema  # raises an AnalysisException of the input itself here, on Connect too
         if not self.schema.fields:
-            raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
+            raise checks.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
         for field in self.schema.fields:
             if found := _first_of(field.dataType, self._refused):
                 expected = "columns that have Python and Arrow values"
-                raise options.bad_type("df", df, f"{expected}; {field.name} has type {found}")
+                raise checks.bad_type("df", df, f"{expected}; {field.name} has type {found}")
         self._hidden: list[Column] = []
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
@@ -235,7 +224,7 @@ class Source:
         if column is None:
             return None
         if not isinstance(column, (str, Column)):
-            raise options.bad_type(option, column, "a column name or a Column")
+            raise checks.bad_type(option, column, "a column name or a Column")
         # In a struct, because Spark refuses a generator there: it would multiply rows.
         inner = F.struct((F.col(column) if isinstance(column, str) else column).alias("value")).getField("value")
         self._hidden.append(inner.alias(f"_manytail_{option}"))
@@ -256,13 +245,13 @@ class Source:
         for field, (option, column, kinds, expected) in zip(hidden, self._checks, strict=True):
             kind = field.dataType
             if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _NO_KEYS):
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if _first_of(kind, self._refused):
                 expected = f"{expected} that has Python and Arrow values"
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if option == "key" and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
                 expected = "a string that compares byte by byte"
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
 
 
@@ -293,9 +282,9 @@ def result_schema(schema: str | T.StructType) -> T.StructType:
     parsed = parsed_type("schema", schema, "a DDL string or StructType")
     if not isinstance(parsed, T.StructType):
         named = "columns with names, such as 'status int, body string'"
-        raise (options.bad_value if isinstance(schema, str) else options.bad_type)("schema", schema, named)
+        raise (checks.bad_value if isinstance(schema, str) else checks.bad_type)("schema", schema, named)
     if not parsed.fields:
-        raise options.bad_value("schema", schema, "at least one column")
+        raise checks.bad_value("schema", schema, "at least one column")
     return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields])
 
 
@@ -305,9 +294,9 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
         try:
             return T.DataType.fromDDL(kind)
         except AnalysisException as error:  # a ParseException is one
-            raise options.bad_value(option, kind, expected) from error
+            raise checks.bad_value(option, kind, expected) from error
     if not isinstance(kind, T.DataType):
-        raise options.bad_type(option, kind, expected)
+        raise checks.bad_type(option, kind, expected)
     return kind
 
 
@@ -319,9 +308,9 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
         try:
             arrow_and_fit(field.dataType, local)
         except TypeError as error:
-            raise options.bad_type(option, shown, "types that have Python and Arrow values") from error
+            raise checks.bad_type(option, shown, "types that have Python and Arrow values") from error
         except ValueError as error:
-            raise options.bad_value(option, shown, "structs whose fields have different names") from error
+            raise checks.bad_value(option, shown, "structs whose fields have different names") from error
     return result
 
 
@@ -337,7 +326,7 @@ def refuse_equal_names(
         for name in names:
             fold = name if case_sensitive else name.lower()
             if fold in seen:
-                raise options.bad_value(option, name, expected)
+                raise checks.bad_value(option, name, expected)
             seen.add(fold)
 
     kept = source.names if append else []

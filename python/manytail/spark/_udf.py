@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Shared
+from manytail.mapping import Breaker, Retry, Shared
+from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
-from manytail.mapping._options import Options, RetryOn
+from manytail.mapping._options import Options
 
 from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError
@@ -31,23 +33,17 @@ def concurrent_udf(
     returnType: str | T.DataType | None = None,
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "column"] = "raise",
     rate: float | None = None,
     budget: float | None = None,
-    dedup: int = 0,
+    dedup: int | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
     """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. It keeps the order
@@ -61,8 +57,7 @@ def concurrent_udf(
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, rate, budget, dedup, shared, remember, setup
+    workers, max_in_flight, timeout, deadline, retry, breaker, rate, budget, dedup, shared, remember, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.
@@ -93,7 +88,7 @@ def concurrent_udf(
     if isinstance(fn, (str, T.DataType)) and returnType is None:  # @concurrent_udf("string")
         fn, returnType = None, fn
     if not isinstance(returnType, (str, T.DataType)):
-        raise options.bad_type("returnType", returnType, EXPECTED)
+        raise checks.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     checked = check_shared(
@@ -111,13 +106,13 @@ def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Op
     def column(*columns: str | Column) -> Column:
         width = len(columns)
         if not columns:
-            raise options.bad_value("columns", columns, "at least one column")
+            raise checks.bad_value("columns", columns, "at least one column")
         options.check_fn(fn, width, checked.setup is not None)
         zone, max_records = session_settings(SparkSession.active())
         fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
         work = Work(
             fn=fn,
-            options=replace(checked, wants_delivery="delivery" in options.unfilled(fn, width)),
+            options=replace(checked, wants_delivery="delivery" in checks.unfilled(fn, width)),
             result=result_types("returnType", T.StructType(fields), zone),
             time_zone=zone,
             max_records=max_records,
