@@ -201,3 +201,103 @@ def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
     batch.result = batch.with_known([OSError()])
     scheduler.returned(batch, scheduler.judge_results(batch, 0.0), 0.0)
     assert batch.lane.limits.breaker.is_open(1.0)
+
+
+# ---------------------------------------------------------------------------------------------------- within
+def within(seconds: float, backoff: float = 1.0, **options: object) -> Scheduler:
+    retry = Retry(9, backoff=lambda attempt, error: backoff, within=seconds)
+    return Scheduler(Options(retry=retry, workers=1, errors="return", **options))  # type: ignore[arg-type]
+
+
+def attempt(scheduler: Scheduler, now: float) -> Item:
+    """A worker takes the next call, which fails at once."""
+    scheduler.tick(now)
+    scheduler.dispatch(now)
+    call: Item = scheduler.ready.get_nowait()
+    assert scheduler.gate is not None
+    assert not scheduler.gate.late(call, now)
+    error = OSError(now)
+    if isinstance(call, Batch):
+        call.attempts += 1
+        verdict = scheduler.judge_batch(call, error, 0.0)
+        if isinstance(verdict, list):
+            scheduler.returned(call, verdict, now)
+            return call
+    else:
+        call.attempts += 1
+        verdict = scheduler.judge(call, error, 0.0)
+    scheduler.failed(call, verdict, now)
+    return call
+
+
+def test_an_attempt_that_would_start_too_late_is_not_waited_for() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    for now in (0.0, 1.0):
+        attempt(scheduler, now)
+        assert not scheduler.output
+    attempt(scheduler, 2.0)  # the next one would start at 3
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((2.0,), 3)
+
+
+def test_an_item_that_waits_for_a_worker_for_too_long_fails_with_its_last_error() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    attempt(scheduler, 0.0)
+    scheduler.tick(2.6)
+    scheduler.dispatch(2.6)
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((0.0,), 1)
+
+
+def test_a_retry_that_a_worker_takes_too_late_goes_back_and_fails() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    attempt(scheduler, 0.0)
+    scheduler.tick(2.5)
+    scheduler.dispatch(2.5)
+    call = scheduler.ready.get_nowait()
+    assert scheduler.gate is not None
+    assert not scheduler.gate.late(call, 2.5)
+    assert scheduler.gate.late(call, 2.6)
+    scheduler.missed(call, 2.6)
+    scheduler.dispatch(2.6)
+    assert list(scheduler.output) == [item]
+    assert item.error.args == (0.0,)
+
+
+def test_a_deferred_call_starts_no_time_for_attempts() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    call = scheduler.ready.get_nowait()
+    call.attempts += 1
+    scheduler.failed(call, Verdict(Kind.DEFER, 60.0), 0.0)
+    for now in (60.0, 61.0, 62.0):
+        assert not scheduler.output
+        attempt(scheduler, now)
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((62.0,), 3)
+
+
+def test_the_items_of_a_batch_have_the_time_of_their_own_first_attempt() -> None:
+    scheduler, items = within(2.5, batch=manytail.Batch(2)), [Item(0), Item(1)]
+    dispatched(scheduler, items)
+    for now in (0.0, 1.0, 2.0):
+        attempt(scheduler, now)
+    assert not scheduler.output  # the batch has failed for good: each half is called
+    attempt(scheduler, 2.1)
+    attempt(scheduler, 2.2)
+    assert list(scheduler.output) == items
+    assert [(item.error.args, item.attempts) for item in items] == [((2.1,), 4), ((2.2,), 4)]
+
+
+@pytest.mark.parametrize("late", [2.4, 2.6])
+def test_a_half_of_a_batch_that_starts_too_late_is_not_called(late: float) -> None:
+    scheduler, items = within(2.5, batch=manytail.Batch(2)), [Item(0), Item(1)]
+    dispatched(scheduler, items)
+    for now in (0.0, 1.0, 2.0):
+        attempt(scheduler, now)
+    scheduler.dispatch(late)
+    assert scheduler.ready.qsize() == (1 if late < 2.5 else 0)
+    assert list(scheduler.output) == ([] if late < 2.5 else items)

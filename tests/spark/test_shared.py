@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import json
 import os
 import signal
 from collections import Counter
@@ -179,6 +178,12 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
         assert [row.error.type for row in rows if row.error] == ["manytail.BudgetExceeded"] * 2
 
 
+class Text:
+    """A codec of one's own."""
+
+    encode, decode = staticmethod(str.encode), staticmethod(bytes.decode)
+
+
 @pytest.mark.udf
 def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
     df = spark.range(3)
@@ -187,7 +192,7 @@ def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
         ({"budget": 3}, ValueError, r"budget: 3.0 \(expected: shared is given"),
         ({"remember": True}, TypeError, r"remember: True of type bool \(expected: a path, a URL or a Shared"),
         (
-            {"remember": Shared(sqlite.url, "a", codec=json)},
+            {"remember": Shared(sqlite.url, "a", codec=Text())},
             ValueError,
             r"remember: .* \(expected: a Shared without codec",
         ),

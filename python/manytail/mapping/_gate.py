@@ -116,6 +116,7 @@ class Gate:
         self._leases = options.shared is not None
         self._budget = None if options.budget is None else Budget(options.budget)
         self._unaffordable: list[Item] = []  # they fit the budget only if a running call is deferred and costs nothing
+        self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
@@ -190,7 +191,7 @@ class Gate:
             call = queue.get_nowait()
             if self._leases and not self._lane_has_slot(call.lane, now):
                 self._put_back(call, now)
-            elif self._choose(call):
+            elif self._choose(call, now):
                 if not self._leases or self._has_slots(call, now):
                     self._start(call, now)
                 else:
@@ -256,14 +257,16 @@ class Gate:
             due = math.inf if full or self._hurry else now
             self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
-    def _choose(self, call: Item) -> bool:
-        """Remove from the call the items that get the result of an equal item or do not fit the budget. Returns whether
-        any is left."""
+    def _choose(self, call: Item, now: float) -> bool:
+        """Remove from the call the items that get the result of an equal item, whose time for attempts is over, or that
+        do not fit the budget. Returns whether any is left."""
         if self._batched:
             self._former.close(call)  # type: ignore[arg-type]
         chosen = call.members()
         if self._dedup is not None:
             chosen = [item for item in chosen if self._is_called(item)]
+        if self._within < math.inf:
+            chosen = [item for item in chosen if not self._gave_up(item, now)]
         if self._budget is not None:
             chosen = self._affordable(chosen)
         if not chosen:
@@ -279,6 +282,17 @@ class Gate:
             self.answered.append(item)
             return False
         return self._dedup.leads(item)
+
+    def is_over(self, item: Item, at: float) -> bool:
+        """Whether no attempt of the item may start at that time, because its first one started too long ago."""
+        return at > item.first_start + self._within
+
+    def _gave_up(self, item: Item, now: float) -> bool:
+        """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
+        over = item.attempts > 0 and self.is_over(item, now)
+        if over:
+            self.refused.append((item, item.last_error))
+        return over
 
     def _start(self, call: Item, now: float) -> None:
         lane, period, members = call.lane, 0, call.members()
@@ -298,6 +312,9 @@ class Gate:
         self._begin(call)
         self._admission.keep(call)
         self.starts[call] = Start(cost, period, taken)
+        for item in members:
+            if item.attempts == 0:
+                item.first_start = now
         if self._batched:
             for item in members:
                 item.attempts += 1
@@ -311,11 +328,18 @@ class Gate:
                 self._admission.started(item.lane)
 
     def late(self, item: Item, now: float) -> bool:
-        """Whether the call must not begin: its slots have passed, its key pauses, or the breaker has opened."""
+        """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
+        for attempts of one of its items is over."""
         start, lane = self.starts[item], item.lane
         if now > start.until or lane.paused_until > now:
             return True
+        if self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(item)):
+            return True
         return self._breaks and bool(lane.limits.breaker.stops(start.period, now))
+
+    def _called_before(self, call: Item) -> list[Item]:
+        """The items of a call in `ready` that had an attempt before. Those of a batch count the attempt to come."""
+        return [item for item in call.members() if item.attempts > self._batched]
 
     def missed(self, call: Item) -> None:
         start = self._end(call)

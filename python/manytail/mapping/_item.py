@@ -13,13 +13,14 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "deferred", "done", "error", "identity", "key", "known", "lane", "last_error",
-        "looked_up", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "deferred", "done", "error", "first_start", "identity", "key", "known", "lane",
+        "last_error", "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
     begun: bool  # it passed the gate before; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate or a limit of `shared`
+    first_start: float  # when its first attempt passed the gate; only where there is a gate
     cost: float  # only where the options have one
     identity: str  # its idempotency key; only with dedup or remember
     looked_up: float  # when the database was last asked for its result; only with remember

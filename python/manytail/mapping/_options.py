@@ -120,7 +120,7 @@ class Options:
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
         others = (self.breaker, self.batch, self.dedup, self.rate, self.per_key_rate, self.cost_rate, self.budget)
-        return any(option is not None for option in others)
+        return self.retry.within is not None or any(option is not None for option in others)
 
     @property
     def calls_items(self) -> int:

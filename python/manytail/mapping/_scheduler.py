@@ -406,6 +406,11 @@ class Scheduler:
         )
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
+        if self._comes_too_late(item, verdict, now):
+            if isinstance(item, Batch) and len(item.items) == 1:
+                self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
+                return
+            verdict = Verdict(Kind.SPLIT if isinstance(item, Batch) else Kind.FAIL, error=verdict.error)
         self._running.pop(item, None)
         if self.gate is not None:
             self._report_to_gate(item, verdict, now)
@@ -420,6 +425,13 @@ class Scheduler:
             self._rest(item, verdict, now)
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
+
+    def _comes_too_late(self, call: Item, verdict: Verdict, now: float) -> bool:
+        """Whether the next attempt would start later than the Retry allows for each item of the call."""
+        if self.options.retry.within is None or verdict.kind is not Kind.RETRY:
+            return False
+        assert self.gate is not None
+        return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())
 
     def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
@@ -466,6 +478,10 @@ class Scheduler:
     def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
         assert self.gate is not None
         self._running.pop(batch, None)
+        verdicts = [
+            Verdict(Kind.FAIL, error=verdict.error) if verdict and self._comes_too_late(item, verdict, now) else verdict
+            for item, verdict in zip(batch.items, verdicts, strict=True)
+        ]
         self.gate.returned(batch, verdicts, now)
         self._schedule_rechecks()
         again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
