@@ -1,6 +1,6 @@
 """The cost of `remember`: processor time per item of a no-op map, plain, recorded and found, on SQLite and PostgreSQL.
 
-    python bench/remember.py [rounds]
+python bench/remember.py [rounds]
 """
 
 import statistics
@@ -41,7 +41,7 @@ def main(rounds):
                 shared = Shared(url, f"round {number}")
                 shared.remembered()  # opens the connection and makes the tables
                 for what in ("recorded", "found"):
-                    figures.setdefault(f"{kind} {what}", []).append(spent(shared=shared, remember=True))
+                    figures.setdefault(f"{kind} {what}", []).append(spent(remember=shared))
     finally:
         if server:
             server.remove()

@@ -40,6 +40,8 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 if TYPE_CHECKING:
     from manytail.mapping import (
+        Batch,
+        Breaker,
         BreakerOpen,
         Budget,
         BudgetExceeded,
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Batch",
+    "Breaker",
     "BreakerOpen",
     "Budget",
     "BudgetExceeded",
@@ -106,6 +110,8 @@ __all__ = [
 # Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
+        "Batch",
+        "Breaker",
         "BreakerOpen",
         "Budget",
         "BudgetExceeded",

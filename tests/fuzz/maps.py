@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -30,6 +31,8 @@ from support.threads import wait_until
 
 import manytail
 from manytail import (
+    Batch,
+    Breaker,
     BreakerOpen,
     BudgetExceeded,
     DeadlineExceeded,
@@ -122,13 +125,15 @@ class Case:
         batch = random.choice([2, 3, 10]) if maybe(0.2, batch=2) else 1
         options["order"] = random.choice(["input", "input", "completion"])
         options["errors"] = random.choice(["raise", "return", "return", "drop"])
-        options["retries"] = random.choice([0, 0, 1, 3])
-        options["backoff"] = random.choice([0, 0.001, lambda attempt, error: 0.001])
-        maybe(0.1, max_backoff=0.0005)
-        maybe(0.3, retry_on=random.choice([Trouble, (Trouble, Fatal), lambda error: isinstance(error, Trouble)]))
+        retry: dict[str, Any] = {"backoff": random.choice([0, 0.001, lambda attempt, error: 0.001])}
+        retry["times"] = random.choice([0, 0, 1, 3])
+        if random.random() < 0.1:
+            retry["max_backoff"] = 0.0005
+        if random.random() < 0.3:
+            retry["on"] = random.choice([Trouble, (Trouble, Fatal), lambda error: isinstance(error, Trouble)])
+        options["retry"] = Retry(**retry)
         if batch > 1:
-            options["batch"] = batch
-            maybe(0.5, linger=random.choice([0.001, 0.01]))
+            options["batch"] = Batch(batch, linger=random.choice([0, 0, 0.001, 0.01]))
         maybe(0.3, max_in_flight=random.choice([1, 2, 5]) * workers * batch)
         self.keys = random.choice([1, 3, 10]) if random.random() < 0.4 else 0
         if self.keys:
@@ -140,8 +145,8 @@ class Case:
         maybe(0.2, priority=self._asked("priority", lambda value: None if value % 7 == 0 else -value % 5))
         maybe(0.2, timeout=random.choice([60, 60, 0.05]))
         maybe(0.2, deadline=random.choice([60, 60, 0.01]))
-        if maybe(0.15, breaker=random.choice([1, 3])):
-            options.update(breaker_reset=0.001, breaker_open=random.choice(["wait", "wait", "fail"]))
+        when_open = random.choice(["wait", "wait", "fail"])
+        maybe(0.15, breaker=Breaker(random.choice([1, 3]), reset=0.001, when_open=when_open))
         maybe(0.1, rate=1e5)
         maybe(0.1, cost_rate=1e5)
         maybe(0.2, cost=self._asked("cost", lambda value: value % 3))
@@ -151,7 +156,7 @@ class Case:
             self.names = random.choice([1, 3, self.names])
             options["item_id"] = self._asked("item_id", lambda value: value % self.names)
         maybe(0.2, progress=lambda seen: None)
-        self.remembers = maybe(0.04, remember=True, codec=Codec())
+        self.remembers = maybe(0.04, remember=None)
 
     def _asked(self, name: str, function: Any) -> Any:
         """A function of an item that raises for some values."""
@@ -177,7 +182,7 @@ class Case:
             if random.random() < chance:
                 self.scripts[name] = random.choices(steps, k=random.choice([1, 2, 4]))
         if options.get("timeout", 60) < 1 and self.kind == "threads":
-            options["retries"] = 0  # abandoned calls must not be more than workers
+            options["retry"] = replace(options["retry"], times=0)  # abandoned calls must not be more than workers
             for name in random.sample(range(self.names), min(self.names, options["workers"] - 1)):
                 self.scripts[name] = ["hang"]
             for script in self.scripts.values():
@@ -188,7 +193,7 @@ class Case:
         self.loose = (
             options.get("timeout", 60) < 1
             or options.get("deadline", 60) < 1
-            or options.get("breaker_open") == "fail"
+            or options.get("breaker", Breaker(1)).when_open == "fail"
             or options.get("budget", 1e6) < 1e6
         )
         self.may_abandon = options.get("timeout", 60) < 1 and self.kind == "threads"
@@ -211,15 +216,15 @@ class Case:
                 continue
             attempts += 1
             error = ERRORS.get(step)
-            if error is None or attempts > self.options["retries"] or error not in self._retried():
+            if error is None or attempts > self.options["retry"].times or error not in self._retried():
                 return calls, error, attempts
         raise AssertionError
 
     def _retried(self) -> tuple[type[BaseException], ...]:
-        return RETRIED.get(self.options.get("retry_on", Exception), (Trouble,))
+        return RETRIED.get(self.options["retry"].on, (Trouble,))
 
     def most_calls(self, value: int) -> int:
-        return self.options["retries"] + 1 + self.scripts.get(value % self.names, []).count("later")
+        return self.options["retry"].times + 1 + self.scripts.get(value % self.names, []).count("later")
 
     # ------------------------------------------------------------------------------------------------ the user's side
     def begin(self, values: list[int], delivery: Any) -> list[str]:
@@ -370,7 +375,7 @@ class Case:
         if self.sets_up:
             options["setup"] = self.setup
         if self.remembers:
-            options["shared"] = Shared(DATABASE, self.database)
+            options["remember"] = Shared(DATABASE, self.database, codec=Codec())
         if self.in_callers_loop:
             ASYNCIO[self.kind](self._run_in_loop(options))
         else:

@@ -23,11 +23,12 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"batch": 10, "workers": 4, "max_in_flight": 39},
         ValueError,
-        "(expected: 0, which means automatic, or at least workers x batch, which is 40)",
+        "(expected: None, which means automatic, or at least workers x batch, which is 40)",
     ),
-    ({"linger": -1}, ValueError, "linger: -1 (expected: seconds, a number >= 0)"),
-    ({"linger": float("inf")}, ValueError, "linger: inf (expected: seconds, a finite number >= 0)"),
-    ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 0)"),
+    ({"max_in_flight": 0}, ValueError, "max_in_flight: 0 (expected: an int >= 1)"),
+    ({"per_key": 0, "key": str}, ValueError, "per_key: 0 (expected: an int >= 1)"),
+    ({"dedup": 0}, ValueError, "dedup: 0 (expected: an int >= 1)"),
+    ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 1)"),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 

@@ -40,9 +40,9 @@ def test_a_batch_has_items_of_one_key(mapped: Way) -> None:
         calls.append(items)
         return items
 
-    assert mapped(fn, range(100), batch=10, linger=3_600, key=lambda item: item % 3, per_key=1, workers=4) == list(
-        range(100)
-    )
+    assert mapped(
+        fn, range(100), batch=Batch(10, linger=3_600), key=lambda item: item % 3, per_key=1, workers=4
+    ) == list(range(100))
     assert all(len({item % 3 for item in items}) == 1 for items in calls)
     assert sorted(len(items) for items in calls) == [3, 3, 4] + [10] * 9  # what is left goes at the input's end
     for key in range(3):
@@ -70,7 +70,12 @@ def test_without_linger_a_free_worker_takes_what_waits() -> None:
 
 def test_a_full_window_starts_what_lingers() -> None:
     assert mapped(
-        lambda items: items, range(50), batch=10, linger=3_600, key=lambda item: item, workers=1, max_in_flight=10
+        lambda items: items,
+        range(50),
+        batch=Batch(10, linger=3_600),
+        key=lambda item: item,
+        workers=1,
+        max_in_flight=10,
     ) == list(range(50))
 
 
@@ -111,7 +116,11 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
         return fn(items, delivery)
 
     if not mapped.is_async:
-        assert mapped(with_delivery, range(3), batch=3, linger=3_600, workers=1, defer_timeout=60) == [0, 1, 2]
+        assert mapped(with_delivery, range(3), batch=Batch(3, linger=3_600), workers=1, retry=Retry(0, defer=60)) == [
+            0,
+            1,
+            2,
+        ]
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
         assert mapped(
@@ -128,7 +137,7 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
         calls.append(items)
         return result
 
-    failures = mapped(fn, range(3), batch=3, linger=3_600, retries=3, errors="return")
+    failures = mapped(fn, range(3), batch=Batch(3, linger=3_600), retry=3, errors="return")
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
@@ -161,7 +170,7 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
         released.wait(DEADLINE)
         return items
 
-    failures = mapped(fn, range(4), batch=4, linger=3_600, timeout=0.05, retries=3, errors="return")
+    failures = mapped(fn, range(4), batch=Batch(4, linger=3_600), timeout=0.05, retry=3, errors="return")
     released.set()
     assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
     assert calls == [[0, 1, 2, 3]]
@@ -172,7 +181,9 @@ def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
     with pytest.raises(OSError, match="3") as caught:
         got.extend(
             concurrent_map(
-                lambda items: [OSError(3) if item == 3 else item for item in items], range(10), batch=5, linger=3_600
+                lambda items: [OSError(3) if item == 3 else item for item in items],
+                range(10),
+                batch=Batch(5, linger=3_600),
             )
         )
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
@@ -189,7 +200,12 @@ def test_equal_items_share_one_call(mapped: Way, batch: int) -> None:
         called.extend(items if batch > 1 else [items])
         return [[item] for item in items] if batch > 1 else [items]
 
-    options: dict[str, Any] = {"dedup": 100, "progress": seen.append, "workers": 16, "batch": batch}
+    options: dict[str, Any] = {
+        "dedup": 100,
+        "progress": seen.append,
+        "workers": 16,
+        "batch": batch if batch > 1 else None,
+    }
     results = mapped(fn, [number % 100 for number in range(10_000)], **options)
     assert results == [[number % 100] for number in range(10_000)]
     assert sorted(called) == list(range(100))

@@ -53,8 +53,8 @@ async def double(item: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------- order
 @pytest.mark.parametrize("kind", [list, tuple, iter])
-@pytest.mark.parametrize("window", [0, 3])
-def test_a_list_is_read_without_a_reader(kind: Any, window: int) -> None:
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_list_is_read_without_a_reader(kind: Any, window: int | None) -> None:
     """By whoever fills the window. An iterator may block, so it has a thread of its own."""
     running, most, readers, lock = 0, 0, [], threading.Lock()
 
@@ -262,7 +262,7 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(mapped: Way) 
 
     got: list[int] = []
     with pytest.raises(ValueError, match="no") as caught:
-        mapped(fail, range(100), workers=4, key=lambda item: f"k{item % 3}", retries=2, backoff=0.0, into=got)
+        mapped(fail, range(100), workers=4, key=lambda item: f"k{item % 3}", retry=Retry(2, backoff=0.0), into=got)
     assert got == list(range(30))
     assert caught.value.__notes__ == ["manytail: the item with key 'k0' failed after 3 attempts"]
     assert manytail_threads() == []
@@ -426,7 +426,7 @@ def test_retry_later_beyond_defer_timeout_fails_the_item() -> None:
     def busy(item: int) -> None:
         raise RetryLater(3_600, "come back tomorrow")
 
-    (failure,) = mapped(busy, [1], errors="return", defer_timeout=60)
+    (failure,) = mapped(busy, [1], errors="return", retry=Retry(0, defer=60))
     assert isinstance(failure.error, RetryLater)
     assert (failure.error.after, str(failure.error)) == (3_600, "come back tomorrow")
 
@@ -446,7 +446,7 @@ def test_a_callable_backoff_that_returns_nonsense_fails_the_item(answer: Any) ->
     def fail(item: int) -> None:
         raise OSError(item)
 
-    (failure,) = mapped(fail, [1], errors="return", retries=3, backoff=lambda attempt, error: answer)
+    (failure,) = mapped(fail, [1], errors="return", retry=Retry(3, backoff=lambda attempt, error: answer))
     assert isinstance(failure.error, ValueError)
     assert isinstance(failure.error.__cause__, OSError)
     assert failure.attempts == 1
@@ -459,7 +459,7 @@ def test_retry_on_may_be_a_predicate() -> None:
         calls.append(item)
         raise OSError(item)
 
-    results = mapped(fail, [1, 2], errors="return", retries=2, backoff=0, retry_on=lambda error: error.args == (2,))
+    results = mapped(fail, [1, 2], errors="return", retry=Retry(2, lambda error: error.args == (2,), backoff=0))
     assert [failure.attempts for failure in results] == [1, 3]
     assert sorted(calls) == [1, 2, 2, 2]
 
@@ -483,7 +483,7 @@ def test_timeout_is_per_attempt(mapped: Way) -> None:
             await asyncio.Event().wait()
         return item
 
-    options: dict[str, Any] = {"workers": 8, "timeout": 0.1, "retries": 1_000, "backoff": 0.0}
+    options: dict[str, Any] = {"workers": 8, "timeout": 0.1, "retry": Retry(1_000, backoff=0.0)}
     try:
         assert mapped(ahang if mapped.is_async else hang, range(3), **options) == [0, 1, 2]
     finally:
@@ -754,14 +754,14 @@ def test_a_setup_that_raises_fails_the_map() -> None:
         mapped(lambda item, resource: item, range(10), setup=setup)
 
 
-def test_a_retry_on_that_waits_does_not_delay_the_timeouts_of_other_calls() -> None:
+def test_an_on_that_waits_does_not_delay_the_timeouts_of_other_calls() -> None:
     both, go_on = threading.Barrier(2), threading.Event()
 
-    def retry_on(error: BaseException) -> bool:
+    def on(error: BaseException) -> bool:
         both.wait(DEADLINE)
         return False
 
-    options = {"workers": 2, "timeout": 0.05, "retries": 1, "retry_on": retry_on, "errors": "return"}
+    options = {"workers": 2, "timeout": 0.05, "retry": Retry(1, on), "errors": "return"}
     out = mapped(lambda item: go_on.wait(DEADLINE), [0, 1], **options)
     go_on.set()
     assert [type(failure.error) for failure in out] == [TimeoutError, TimeoutError]

@@ -1,5 +1,6 @@
 """How maps end: stopped, interrupted, closed, dropped, their loop closed. Nothing of a map stays, and close() may be
 interrupted and called again."""
+
 import asyncio
 import contextvars
 import gc
@@ -278,7 +279,7 @@ def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Cal
     )  # fmt: skip
     var.reset(token)
     assert len(list(results)) == 4
-    names = {"fn", "key", "priority", "cost", "setup", "retry_on", "backoff"} | ({"input"} if kind is iter else set())
+    names = {"fn", "key", "priority", "cost", "setup", "on", "backoff"} | ({"input"} if kind is iter else set())
     assert {name: value for name, value in seen.items() if name in names} == dict.fromkeys(names, "mine")
 
 
@@ -340,7 +341,7 @@ def test_failing_deferred_and_quick_calls_in_any_loop(run: Run) -> None:
         return -item
 
     expected = [-item for item in range(300)]
-    assert run(collected(fn, range(300), workers=8, retries=1, backoff=0.001, timeout=DEADLINE)) == expected
+    assert run(collected(fn, range(300), workers=8, retry=Retry(1, backoff=0.001), timeout=DEADLINE)) == expected
 
 
 @in_callers_loops

@@ -8,6 +8,7 @@ and `concurrent.futures`. It raises before the call, as if it were interrupted w
 interpreter serves signals. Our `Event` and the locks that an iterator or a `with` takes have stand-ins. For them no
 signal is served between the acquisition and the next step. Each iteration of a loop is a point too.
 """
+
 import asyncio
 import gc
 import itertools
@@ -215,7 +216,7 @@ class World:
             self.options["setup"] = self.setup
         self.shared = shared if "remember" in options else None
         if self.shared is not None:
-            self.options |= {"shared": shared, "remember": True, "codec": LargeCodec()}
+            self.options["remember"] = shared
             self.recorded_before = self.shared.remembered()
         self.function = self.call_async if kind in ("async", "loop") else self.call
         self.first = next(first_items)
@@ -395,7 +396,7 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
     def files() -> int:
         return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
 
-    made = Shared(tmp_path / "shared.db", "ends")
+    made = Shared(tmp_path / "shared.db", "ends", codec=LargeCodec())
     made.remembered()
     before = files()
     yield made

@@ -23,14 +23,15 @@ def judge(
 
 def test_a_float_backoff_doubles_up_to_max_backoff() -> None:
     waits = [
-        judge(attempt, OSError(), retries=2_000, backoff=0.5, max_backoff=3).seconds for attempt in (1, 2, 3, 4, 2_000)
+        judge(attempt, OSError(), retry=Retry(2_000, backoff=0.5, max_backoff=3)).seconds
+        for attempt in (1, 2, 3, 4, 2_000)
     ]
     assert waits == pytest.approx([0.5, 1, 2, 3, 3])
 
 
 def test_a_wait_is_spread_from_half_to_all_of_it() -> None:
-    assert judge(1, OSError(), chance=0.0, retries=1, backoff=4).seconds == 2
-    assert judge(1, OSError(), chance=0.5, retries=1, backoff=4).seconds == 3
+    assert judge(1, OSError(), chance=0.0, retry=Retry(1, backoff=4)).seconds == 2
+    assert judge(1, OSError(), chance=0.5, retry=Retry(1, backoff=4)).seconds == 3
 
 
 def test_a_callable_backoff_gets_attempt_and_error_and_is_taken_as_it_is() -> None:
@@ -41,30 +42,61 @@ def test_a_callable_backoff_gets_attempt_and_error_and_is_taken_as_it_is() -> No
         asked.append((attempt, raised))
         return 1_000
 
-    assert judge(3, error, chance=0.0, retries=3, backoff=backoff, max_backoff=1) == Verdict(Kind.RETRY, 1_000, error)
+    assert judge(3, error, chance=0.0, retry=Retry(3, backoff=backoff, max_backoff=1)) == Verdict(
+        Kind.RETRY, 1_000, error
+    )
     assert asked == [(3, error)]
 
 
 def test_retries_are_used_up() -> None:
     error = OSError()
-    assert judge(2, error, retries=1) == Verdict(Kind.FAIL, error=error)
+    assert judge(2, error, retry=Retry(1)) == Verdict(Kind.FAIL, error=error)
 
 
 def test_retry_later_uses_up_no_retry() -> None:
-    assert judge(1, RetryLater(5), retries=0) == Verdict(Kind.DEFER, 5)
+    assert judge(1, RetryLater(5), retry=Retry(0)) == Verdict(Kind.DEFER, 5)
 
 
-def test_deferrals_add_up_to_defer_timeout() -> None:
-    assert judge(1, RetryLater(5), deferred=5, defer_timeout=10).kind is Kind.DEFER
-    assert judge(1, RetryLater(5), deferred=5.1, defer_timeout=10).kind is Kind.FAIL
+def test_deferrals_add_up_to_defer() -> None:
+    assert judge(1, RetryLater(5), deferred=5, retry=Retry(0, defer=10)).kind is Kind.DEFER
+    assert judge(1, RetryLater(5), deferred=5.1, retry=Retry(0, defer=10)).kind is Kind.FAIL
+
+
+def test_an_on_that_answers_with_retry_later_defers_the_item() -> None:
+    def on(error: BaseException) -> RetryLater:
+        return RetryLater(7)
+
+    error = OSError()
+    assert judge(1, error, retry=Retry(0, on)) == Verdict(Kind.DEFER, 7)
+    assert judge(9, error, retry=Retry(3, on)) == Verdict(Kind.DEFER, 7)  # it uses up no retry
+    assert judge(1, error, deferred=5, retry=Retry(0, on, defer=10)) == Verdict(Kind.FAIL, error=error)
+    failed = judge(1, error, retry=Retry(0, lambda error: RetryLater(-1)))
+    assert isinstance(failed.error, ValueError)
+    assert failed.error.__cause__ is error
+
+
+def test_an_on_is_asked_after_the_last_attempt_too() -> None:
+    error = OSError()
+    assert judge(2, error, retry=Retry(1, lambda error: True)) == Verdict(Kind.FAIL, error=error)
+    assert judge(2, error, retry=Retry(1, lambda error: RetryLater(1))).kind is Kind.DEFER
+
+
+def test_an_on_defers_the_items_of_a_batch_that_fn_got() -> None:
+    batch, (called, _, refused, unreadable) = mixed_batch()
+    error = OSError()
+    scheduler = Scheduler(Options(batch=manytail.Batch(4), retry=Retry(0, lambda error: RetryLater(5), defer=8)))
+    others = [None, Verdict(Kind.FAIL, error=batch.refused[refused]), Verdict(Kind.FAIL, error=unreadable.error)]
+    assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.DEFER, 5), *others]
+    called.deferred = 5.0
+    assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.FAIL, error=error), *others]
 
 
 def test_a_predicate_that_raises_fails_the_item_with_what_it_raised() -> None:
-    def retry_on(error: BaseException) -> bool:
+    def on(error: BaseException) -> bool:
         raise SystemExit(4)
 
     error = OSError()
-    verdict = judge(1, error, retries=1, retry_on=retry_on)
+    verdict = judge(1, error, retry=Retry(1, on))
     assert verdict.kind is Kind.FAIL
     assert isinstance(verdict.error, SystemExit)
     assert verdict.error.__cause__ is error
@@ -86,7 +118,7 @@ def mixed_batch() -> tuple[Batch, list[Item]]:
 
 def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
     batch, (called, known, refused, unreadable) = mixed_batch()
-    verdicts = Scheduler(Options(batch=4, retries=1)).judge_batch(batch, RetryLater(5), 0.0)
+    verdicts = Scheduler(Options(batch=manytail.Batch(4), retry=Retry(1))).judge_batch(batch, RetryLater(5), 0.0)
     assert verdicts == [
         Verdict(Kind.DEFER, 5),
         None,
@@ -99,7 +131,7 @@ def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
 def test_a_batch_that_runs_out_of_time_fails_the_items_that_fn_got() -> None:
     batch, (_, _, refused, unreadable) = mixed_batch()
     late = TimeoutError()
-    assert Scheduler(Options(batch=4)).lost(batch, late) == [
+    assert Scheduler(Options(batch=manytail.Batch(4))).lost(batch, late) == [
         Verdict(Kind.FAIL, error=late),
         None,
         Verdict(Kind.FAIL, error=batch.refused[refused]),
@@ -110,7 +142,7 @@ def test_a_batch_that_runs_out_of_time_fails_the_items_that_fn_got() -> None:
 def test_a_result_of_the_wrong_length_fails_the_items_that_fn_got() -> None:
     batch, (_, _, refused, unreadable) = mixed_batch()
     batch.result = Unfit(wrong := ValueError())
-    assert Scheduler(Options(batch=4)).judge_results(batch, 0.0) == [
+    assert Scheduler(Options(batch=manytail.Batch(4))).judge_results(batch, 0.0) == [
         Verdict(Kind.FAIL, error=wrong),
         None,
         Verdict(Kind.FAIL, error=batch.refused[refused]),
@@ -125,7 +157,7 @@ def dispatched(scheduler: Scheduler, items: list[Item]) -> None:
 
 
 def test_a_call_that_a_worker_has_taken_does_not_begin_when_its_breaker_has_opened() -> None:
-    scheduler = Scheduler(Options(breaker=1, breaker_reset=60, workers=2, errors="return"))
+    scheduler = Scheduler(Options(breaker=Breaker(1, reset=60), workers=2, errors="return"))
     items = [Item("fails"), Item("taken")]
     dispatched(scheduler, items)
     taken = [scheduler.ready.get_nowait() for _ in items]
@@ -153,14 +185,14 @@ def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() ->
 
 
 def test_the_window_grows_for_look_ups_up_to_its_limit() -> None:
-    scheduler = Scheduler(Options(workers=16, batch=100))
+    scheduler = Scheduler(Options(workers=16, batch=manytail.Batch(100)))
     while scheduler.grow_for_lookups():
         assert scheduler.room() > 0
     assert scheduler.window == WINDOW_LIMIT
 
 
 def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
-    scheduler = Scheduler(Options(batch=2, breaker=1, breaker_reset=60, errors="return"))
+    scheduler = Scheduler(Options(batch=manytail.Batch(2), breaker=Breaker(1, reset=60), errors="return"))
     items = [Item("known"), Item("called")]
     dispatched(scheduler, items)
     batch = scheduler.ready.get_nowait()
@@ -168,3 +200,103 @@ def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
     batch.result = batch.with_known([OSError()])
     scheduler.returned(batch, scheduler.judge_results(batch, 0.0), 0.0)
     assert batch.lane.limits.breaker.is_open(1.0)
+
+
+# ---------------------------------------------------------------------------------------------------- within
+def within(seconds: float, backoff: float = 1.0, **options: object) -> Scheduler:
+    retry = Retry(9, backoff=lambda attempt, error: backoff, within=seconds)
+    return Scheduler(Options(retry=retry, workers=1, errors="return", **options))  # type: ignore[arg-type]
+
+
+def attempt(scheduler: Scheduler, now: float) -> Item:
+    """A worker takes the next call, which fails at once."""
+    scheduler.tick(now)
+    scheduler.dispatch(now)
+    call: Item = scheduler.ready.get_nowait()
+    assert scheduler.gate is not None
+    assert not scheduler.gate.late(call, now)
+    error = OSError(now)
+    if isinstance(call, Batch):
+        call.attempts += 1
+        verdict = scheduler.judge_batch(call, error, 0.0)
+        if isinstance(verdict, list):
+            scheduler.returned(call, verdict, now)
+            return call
+    else:
+        call.attempts += 1
+        verdict = scheduler.judge(call, error, 0.0)
+    scheduler.failed(call, verdict, now)
+    return call
+
+
+def test_an_attempt_that_would_start_too_late_is_not_waited_for() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    for now in (0.0, 1.0):
+        attempt(scheduler, now)
+        assert not scheduler.output
+    attempt(scheduler, 2.0)  # the next one would start at 3
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((2.0,), 3)
+
+
+def test_an_item_that_waits_for_a_worker_for_too_long_fails_with_its_last_error() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    attempt(scheduler, 0.0)
+    scheduler.tick(2.6)
+    scheduler.dispatch(2.6)
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((0.0,), 1)
+
+
+def test_a_retry_that_a_worker_takes_too_late_goes_back_and_fails() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    attempt(scheduler, 0.0)
+    scheduler.tick(2.5)
+    scheduler.dispatch(2.5)
+    call = scheduler.ready.get_nowait()
+    assert scheduler.gate is not None
+    assert not scheduler.gate.late(call, 2.5)
+    assert scheduler.gate.late(call, 2.6)
+    scheduler.missed(call, 2.6)
+    scheduler.dispatch(2.6)
+    assert list(scheduler.output) == [item]
+    assert item.error.args == (0.0,)
+
+
+def test_a_deferred_call_starts_no_time_for_attempts() -> None:
+    scheduler, item = within(2.5), Item("item")
+    dispatched(scheduler, [item])
+    call = scheduler.ready.get_nowait()
+    call.attempts += 1
+    scheduler.failed(call, Verdict(Kind.DEFER, 60.0), 0.0)
+    for now in (60.0, 61.0, 62.0):
+        assert not scheduler.output
+        attempt(scheduler, now)
+    assert list(scheduler.output) == [item]
+    assert (item.error.args, item.attempts) == ((62.0,), 3)
+
+
+def test_the_items_of_a_batch_have_the_time_of_their_own_first_attempt() -> None:
+    scheduler, items = within(2.5, batch=manytail.Batch(2)), [Item(0), Item(1)]
+    dispatched(scheduler, items)
+    for now in (0.0, 1.0, 2.0):
+        attempt(scheduler, now)
+    assert not scheduler.output  # the batch has failed for good: each half is called
+    attempt(scheduler, 2.1)
+    attempt(scheduler, 2.2)
+    assert list(scheduler.output) == items
+    assert [(item.error.args, item.attempts) for item in items] == [((2.1,), 4), ((2.2,), 4)]
+
+
+@pytest.mark.parametrize("late", [2.4, 2.6])
+def test_a_half_of_a_batch_that_starts_too_late_is_not_called(late: float) -> None:
+    scheduler, items = within(2.5, batch=manytail.Batch(2)), [Item(0), Item(1)]
+    dispatched(scheduler, items)
+    for now in (0.0, 1.0, 2.0):
+        attempt(scheduler, now)
+    scheduler.dispatch(late)
+    assert scheduler.ready.qsize() == (1 if late < 2.5 else 0)
+    assert list(scheduler.output) == ([] if late < 2.5 else items)

@@ -15,6 +15,7 @@ from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
+
 # ---------------------------------------------------------------------------------------------------- breaker
 @everywhere
 def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Way) -> None:
@@ -28,9 +29,7 @@ def test_a_breaker_that_fails_its_key_lets_other_keys_go_on(mapped: Way) -> None
         range(100),
         key=lambda item: item % 2,
         workers=2,
-        breaker=3,
-        breaker_reset=3_600,
-        breaker_open="fail",
+        breaker=Breaker(3, reset=3_600, when_open="fail"),
         errors="return",
     )
     assert [one.result for one in results[::2]] == list(range(0, 100, 2))
@@ -52,7 +51,7 @@ def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Way) -> None:
 
     key = Key()
     results = mapped(
-        fn, range(9), key=lambda item: key, workers=1, breaker=3, breaker_reset=3_600, breaker_open="fail",
+        fn, range(9), key=lambda item: key, workers=1, breaker=Breaker(3, reset=3_600, when_open="fail"),
         errors="return",
     )  # fmt: skip
     assert [type(failure.error) for failure in results] == [OSError] * 3 + [BreakerOpen] * 6
@@ -69,7 +68,9 @@ def test_a_probe_that_succeeds_closes_the_breaker(mapped: Way) -> None:
             raise OSError(item)
         return item
 
-    assert mapped(fn, range(20), workers=1, breaker=2, breaker_reset=0.01, retries=4, backoff=0) == list(range(20))
+    assert mapped(fn, range(20), workers=1, breaker=Breaker(2, reset=0.01), retry=Retry(4, backoff=0)) == list(
+        range(20)
+    )
     assert len(calls) == 24
 
 
@@ -81,11 +82,8 @@ def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_e
         fn,
         [1, 2],
         workers=1,
-        breaker=1,
-        breaker_reset=3_600,
-        breaker_open="fail",
-        retries=3,
-        backoff=3_600,
+        breaker=Breaker(1, reset=3_600, when_open="fail"),
+        retry=Retry(3, backoff=3_600),
         errors="return",
     )
     assert [type(failure.error) for failure in failures] == [BreakerOpen, BreakerOpen]
@@ -242,7 +240,7 @@ def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, servic
             raise
 
     items = [(number, "ab"[number % 2]) for number in range(60)]
-    assert mapped(fn, items, key=lambda item: item[1], workers=1, retries=1) == [200] * 60
+    assert mapped(fn, items, key=lambda item: item[1], workers=1, retry=1) == [200] * 60
     assert len(windows) == 3
     inside = [at for at, key in starts if key == "a" for begin, after in windows if begin < at < begin + after]
     assert inside == []

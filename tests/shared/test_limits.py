@@ -1,4 +1,5 @@
 """Rates and `budget` of maps that have `shared`: they hold over all maps and processes that use the name."""
+
 import itertools
 import logging
 import signal
@@ -489,7 +490,7 @@ def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
 
 def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite, monkeypatch):
     """The answer about the budget comes when the slots are over: the call takes a new slot, and keeps its payment."""
-    for batch, fn in ((1, str), (4, lambda items: list(map(str, items)))):
+    for batch, fn in ((None, str), (Batch(4, linger=3_600.0), lambda items: list(map(str, items)))):
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
         options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}

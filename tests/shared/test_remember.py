@@ -1,6 +1,8 @@
-"""`remember=True` in the maps: a recorded result is not called again, and the database never delays the consumer."""
+"""`remember` in the maps: a recorded result is not called again, and the database never delays the consumer."""
+
 import itertools
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from support.threads import DEADLINE, LONG, Threads, wait_until
 from manytail import (
     DeadlineExceeded,
     Progress,
+    Retry,
     RetryLater,
     Shared,
     SharedUnavailable,
@@ -49,10 +52,10 @@ class Service:
 def test_a_second_map_pays_for_nothing_that_was_recorded(database, mapped):
     shared, service = Shared(database.url, "a"), Service()
     expected = [f"result of {item}" for item in range(500)]
-    assert mapped(service, range(300), shared=shared, remember=True) == expected[:300]
+    assert mapped(service, range(300), remember=shared) == expected[:300]
     assert sorted(service.calls) == list(range(300))
     assert shared.remembered() == 300
-    assert mapped(service, range(500), shared=Shared(database.url, "a"), remember=True, order="input") == expected
+    assert mapped(service, range(500), remember=Shared(database.url, "a"), order="input") == expected
     assert sorted(service.calls) == list(range(500))
     assert shared.remembered() == 500
 
@@ -74,7 +77,7 @@ def test_with_other_options(sqlite, mapped, options):
         limits = [rate(shared, 1e6), budget(shared, 100.0)]
         options = {"limits": limits, "order": "completion"}
     for items in (range(50), range(100)):
-        results = mapped(service, items, shared=shared, remember=True, **options)
+        results = mapped(service, items, remember=shared, **options)
         assert sorted(results) == sorted(f"result of {item}" for item in items)
     assert sorted(service.calls) == list(range(100))
 
@@ -88,7 +91,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatc
     def fn(items):
         sizes.append(len(items))
         if len(sizes) == 1:  # another process records items that wait or are in a batch already
-            assert list(concurrent_map(service, [9, 11], shared=Shared(sqlite.url, "a"), remember=True)) == [
+            assert list(concurrent_map(service, [9, 11], remember=Shared(sqlite.url, "a"))) == [
                 "result of 9",
                 "result of 11",
             ]
@@ -106,17 +109,14 @@ def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatc
 def test_items_that_are_equal_share_what_is_recorded(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert (
-            mapped(service, [1, 2] * 50, shared=shared, remember=True, dedup=10)
-            == ["result of 1", "result of 2"] * 50
-        )
+        assert mapped(service, [1, 2] * 50, remember=shared, dedup=10) == ["result of 1", "result of 2"] * 50
     assert sorted(service.calls) == [1, 2]
 
 
 def test_items_of_another_type_are_other_items(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert mapped(service, [1, "1", True, 1.0], shared=shared, remember=True) == [
+        assert mapped(service, [1, "1", True, 1.0], remember=shared) == [
             f"result of {item}" for item in [1, "1", True, 1.0]
         ]
     assert len(service.calls) == 4
@@ -153,7 +153,7 @@ def test_failures_and_deferrals_are_not_recorded(sqlite):
 def test_what_the_codec_refuses_is_emitted_and_logged_once(sqlite, mapped, caplog):
     shared = Shared(sqlite.url, "a")
     with caplog.at_level(logging.WARNING):
-        results = mapped(lambda item: {item} if item < 3 else item, range(5), shared=shared, remember=True)
+        results = mapped(lambda item: {item} if item < 3 else item, range(5), remember=shared)
     assert results == [{0}, {1}, {2}, 3, 4]
     assert shared.remembered() == 2
     assert sum("cannot be recorded" in message for message in caplog.messages) == 1
@@ -176,10 +176,10 @@ class Json:
 def test_a_codec_of_the_user_belongs_to_the_name(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     for _ in range(2):
-        assert mapped(service, [1], shared=shared, remember=True, codec=Json()) == ["result of 1"]
+        assert mapped(service, [1], remember=Shared(sqlite.url, "a", codec=Json())) == ["result of 1"]
     assert service.calls == [1]
     with pytest.raises(ValueError, match=r"^codec: 'manytail-1' \(expected: '.*Json'"):
-        mapped(service, [1, 2], shared=shared, remember=True)
+        mapped(service, [1, 2], remember=shared)
     assert service.calls == [1]  # no call was made
 
 
@@ -191,9 +191,9 @@ class Changed:
 @everywhere
 def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(sqlite, mapped, monkeypatch):
     shared, service = Shared(sqlite.url, "a"), Service()
-    mapped(Changed, [1], shared=shared, remember=True)
+    mapped(Changed, [1], remember=shared)
     monkeypatch.delattr(sys.modules[__name__], "Changed")
-    (failed,) = mapped(service, [1], shared=shared, remember=True, errors="return", retries=3)
+    (failed,) = mapped(service, [1], remember=shared, errors="return", retry=3)
     assert isinstance(failed.error, ValueError)
     assert "forget" in failed.error.__notes__[0]
     assert service.calls == []
@@ -202,23 +202,20 @@ def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(s
 @pytest.mark.parametrize(
     ("options", "wrong", "said"),
     [
-        ({"remember": True}, ValueError, "remember: True (expected: shared"),
+        ({"remember": True}, TypeError, "remember: True of type bool (expected: a path, a URL or a Shared)"),
         ({"shared": "sqlite:///a.db"}, TypeError, "shared: "),
-        ({"remember": 1, "shared": Shared("sqlite:///a.db", "a")}, TypeError, "remember: "),
-        ({"codec": Json()}, ValueError, "codec: "),
-        ({"codec": object(), "remember": True, "shared": Shared("sqlite:///a.db", "a")}, TypeError, "codec: "),
+        ({"codec": Json()}, TypeError, "codec"),
     ],
 )
 def test_bad_options_are_refused_at_the_call(options, wrong, said):
-    with pytest.raises(wrong) as caught:
+    with pytest.raises(wrong, match=re.escape(said)):
         concurrent_map(str, [1], **options)
-    assert str(caught.value).startswith(said)
 
 
 def test_progress_counts_what_was_remembered(sqlite):
     shared, seen = Shared(sqlite.url, "a"), []
-    mapped(str, range(10), shared=shared, remember=True)
-    mapped(str, range(15), shared=shared, remember=True, progress=seen.append)
+    mapped(str, range(10), remember=shared)
+    mapped(str, range(15), remember=shared, progress=seen.append)
     assert isinstance(seen[-1], Progress)
     assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
@@ -232,17 +229,15 @@ def test_an_item_that_waited_is_looked_up_again_before_its_call(sqlite, mapped, 
 
     def fn(item):
         if item == 0:
-            assert list(concurrent_map(service, [3], shared=Shared(sqlite.url, "a"), remember=True)) == ["result of 3"]
+            assert list(concurrent_map(service, [3], remember=Shared(sqlite.url, "a"))) == ["result of 3"]
         return service(item)
 
-    results = mapped(
-        fn, range(5), shared=shared, remember=True, workers=1, key=lambda item: item % 2, timeout=DEADLINE
-    )
+    results = mapped(fn, range(5), remember=shared, workers=1, key=lambda item: item % 2, timeout=DEADLINE)
     assert results == [f"result of {item}" for item in range(5)]
     assert sorted(service.calls) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [None, 2])
 def test_a_result_that_a_worker_finds_and_cannot_read_fails_each_equal_item(sqlite, batch, monkeypatch):
     """Another process records it after the items came. Equal items wait for the first of them."""
     monkeypatch.setattr(_remember, "FRESH", 0.0)
@@ -255,8 +250,8 @@ def test_a_result_that_a_worker_finds_and_cannot_read_fails_each_equal_item(sqli
         return item
 
     results = concurrent_map(
-        fn, [[0], 1, 1], key=str, shared=shared, remember=True, batch=batch, dedup=5, workers=1, retries=1,
-        backoff=3_600.0, errors="return", progress=seen.append,
+        fn, [[0], 1, 1], key=str, remember=shared, batch=batch, dedup=5, workers=1,
+        retry=Retry(1, backoff=3_600.0), errors="return", progress=seen.append,
     )  # fmt: skip
     _, first, second = results
     assert len(calls) == 1
@@ -271,12 +266,10 @@ def test_what_a_worker_finds_for_items_of_a_batch_counts_as_remembered(sqlite, m
     def fn(items):
         if items == [0]:
             wait_until(lambda: results._runner.scheduler.in_flight == 3)
-            assert mapped(str, [1], shared=Shared(sqlite.url, "a"), remember=True) == ["1"]
+            assert mapped(str, [1], remember=Shared(sqlite.url, "a")) == ["1"]
         return list(map(str, items))
 
-    results = concurrent_map(
-        fn, range(3), key=bool, shared=shared, remember=True, batch=2, workers=1, progress=seen.append
-    )
+    results = concurrent_map(fn, range(3), key=bool, remember=shared, batch=2, workers=1, progress=seen.append)
     assert list(results) == ["0", "1", "2"]
     assert seen[-1].remembered == 1
 
@@ -284,7 +277,7 @@ def test_what_a_worker_finds_for_items_of_a_batch_counts_as_remembered(sqlite, m
 def test_rows_that_are_looked_up_at_the_end_of_the_input_are_not_lost(sqlite, monkeypatch):
     """The window has no room for them at that time: the results in it, which wait for the first one, are too large."""
     shared = Shared(sqlite.url, "a")
-    options, size = Options(workers=3, shared=shared, remember=True), lambda item: item.result or 0.0
+    options, size = Options(workers=3, remember=shared), lambda item: item.result or 0.0
     scheduler = Scheduler(options, buffer=10, window_bytes=1_000.0, sizeof=size)
     runner = ThreadRunner(scheduler, lambda resource: lambda item: item.value(), memory=Memory(shared, None))
     gates = {name: threading.Event() for name in ("first", "second", "rest", "lookup", "looked up", "end")}
@@ -359,7 +352,7 @@ def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):
         return service(item)
 
     store.record = slow  # type: ignore[method-assign]
-    results = concurrent_map(fn, range(5_000), shared=shared, remember=True, workers=4, max_in_flight=4_000)
+    results = concurrent_map(fn, range(5_000), remember=shared, workers=4, max_in_flight=4_000)
     with Threads() as threads:
         consumer = threads.start(list, results)
         wait_until(lambda: results._scheduler.in_flight > _remember.BACKLOG + 4)
@@ -380,7 +373,7 @@ def test_results_are_emitted_before_they_are_recorded(sqlite):
     store = shared._store()
     record = store.record
     store.record = lambda *arguments: (go_on.wait(), record(*arguments))[1]  # type: ignore[method-assign]
-    results = concurrent_map(str, range(10), shared=shared, remember=True)
+    results = concurrent_map(str, range(10), remember=shared)
     assert [next(results) for _ in range(10)] == [str(item) for item in range(10)]
     go_on.set()
     assert list(results) == []
@@ -395,7 +388,7 @@ def test_results_are_recorded_while_the_map_goes_on(sqlite):
             go_on.wait()
         return item
 
-    results = concurrent_map(fn, range(2), shared=shared, remember=True)
+    results = concurrent_map(fn, range(2), remember=shared)
     assert next(results) == 0
     wait_until(lambda: Shared(sqlite.url, "a").remembered() == 1)
     go_on.set()
@@ -412,9 +405,9 @@ def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, mapped):
         return item
 
     with pytest.raises(OSError, match="no"):
-        mapped(fn, range(100), shared=shared, remember=True, workers=1)
+        mapped(fn, range(100), remember=shared, workers=1)
     assert shared.remembered() == 40
-    results = concurrent_map(str, range(100, 200), shared=shared, remember=True, workers=1)
+    results = concurrent_map(str, range(100, 200), remember=shared, workers=1)
     assert next(results) == "100"
     results.close()
     assert shared.remembered() >= 41
@@ -440,8 +433,8 @@ def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch
 
 def test_no_thread_is_left(sqlite):
     shared = Shared(sqlite.url, "a")
-    mapped(str, range(10), shared=shared, remember=True)
-    results = concurrent_map(str, range(10_000), shared=shared, remember=True)
+    mapped(str, range(10), remember=shared)
+    results = concurrent_map(str, range(10_000), remember=shared)
     next(results)
     del results  # the collector does not wait; the threads end by themselves
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
@@ -469,7 +462,7 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
         return service(item)
 
     with caplog.at_level(logging.WARNING), Threads() as threads:
-        task = threads.start(mapped, fn, range(200), shared=shared, remember=True, workers=1, timeout=DEADLINE)
+        task = threads.start(mapped, fn, range(200), remember=shared, workers=1, timeout=DEADLINE)
         stopped.wait()
         wait_until(lambda: "is away" in caplog.text)
         own_server.start()
@@ -481,10 +474,10 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
 @everywhere
 def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=0.5), Service()
-    mapped(service, range(10), shared=shared, remember=True)
+    mapped(service, range(10), remember=shared)
     own_server.stop()
     with pytest.raises(SharedUnavailable, match="away for"):
-        mapped(service, range(10, 20), shared=shared, remember=True)
+        mapped(service, range(10, 20), remember=shared)
     assert len(service.calls) == 10
 
 
@@ -492,7 +485,7 @@ def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
 def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
     own_server.stop()
-    results = mapped(service, range(100), shared=shared, remember=True, deadline=0.5, errors="return")
+    results = mapped(service, range(100), remember=shared, deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []
 
@@ -505,7 +498,7 @@ paid = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def fn(item):
     os.write(paid, b"%d\\n" % item)
     return item
-for result in concurrent_map(fn, range(int(sys.argv[3])), shared=Shared(sys.argv[1], "a"), remember=True, workers=8):
+for result in concurrent_map(fn, range(int(sys.argv[3])), remember=Shared(sys.argv[1], "a"), workers=8):
     if not result % 50:
         print(result, flush=True)
 """
@@ -562,9 +555,9 @@ def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
         return service(item)
 
     with pytest.raises(OSError, match="80"):
-        mapped(fn, range(1_000), shared=shared, remember=True, workers=8)
+        mapped(fn, range(1_000), remember=shared, workers=8)
     first = len(service.calls)
-    assert len(mapped(fn, range(1_000), shared=shared, remember=True)) == 1_000
+    assert len(mapped(fn, range(1_000), remember=shared)) == 1_000
     second = len(service.calls) - first
     assert first + second == 1_000
     assert second <= 200 + 8
@@ -575,7 +568,7 @@ import sys
 from manytail import Shared, concurrent_map
 from manytail.mapping import _remember
 _remember.RECORD_AFTER, _remember.GROUP, _remember.BACKLOG = 3_600, 10**9, 10**9  # nothing before the exit
-results = concurrent_map(str, range(100_000), shared=Shared(sys.argv[1], "a"), remember=True)
+results = concurrent_map(str, range(100_000), remember=Shared(sys.argv[1], "a"))
 for _ in range(50):
     next(results)
 if sys.argv[2] == "interrupted":
@@ -610,4 +603,4 @@ def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, mapped, monkey
             yield item
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
-    assert mapped(abs, items(), shared=shared, remember=True, workers=4) == list(range(2_000))
+    assert mapped(abs, items(), remember=shared, workers=4) == list(range(2_000))

@@ -44,10 +44,10 @@ def retry_on(settings: Settings) -> Any:
     """The option."""
     kind = settings.retry_on
 
-    def predicate(error: BaseException) -> bool:
+    def predicate(error: BaseException) -> bool | RetryLater:
         if kind == "raises":
             raise Raised
-        return is_odd(error)
+        return RetryLater(settings.base) if kind == "later" and is_odd(error) else kind == "later" or is_odd(error)
 
     return {"Exception": Exception, "everything": BaseException, "tuple": (Trouble, OSError, TimeoutError)}.get(
         kind, predicate
@@ -55,7 +55,8 @@ def retry_on(settings: Settings) -> Any:
 
 
 def is_odd(error: BaseException) -> bool:
-    """The predicate of kind "odd". A TimeoutError is raised by the map and has no number."""
+    """The predicate of kind "odd"; that of kind "later" defers these errors. A TimeoutError is raised by the map and
+    has no number."""
     return isinstance(error, TimeoutError) or bool(error.args and isinstance(error.args[0], int) and error.args[0] % 2)
 
 

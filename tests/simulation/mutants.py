@@ -198,10 +198,10 @@ MUTANTS = [
     # ------------------------------------------------------------------------------------------------ deferred keys
     Mutant("a deferral counts as an attempt", "scheduler", "DEFER:\n            item.attempts -= 1\n", "DEFER:\n", 33),
     Mutant(
-        "defer_timeout sees the last deferral only",
+        "defer sees the last deferral only",
         "scheduler",
-        "if (item.deferred or 0.0) + after > options.defer_timeout:",
-        "if after > options.defer_timeout:",
+        "(item.deferred or 0.0) + after > self.options.retry.defer:",
+        "after > self.options.retry.defer:",
         59,
     ),
     Mutant(
@@ -305,9 +305,23 @@ MUTANTS = [
     Mutant(
         "one call more than retries + 1",
         "scheduler",
-        "if attempt > options.retries or",
-        "if attempt > options.retries + 1 or",
+        "if attempt > retry.times or not answer:",
+        "if attempt > retry.times + 1 or not answer:",
         10,
+    ),
+    Mutant(
+        "`on` is not asked after the last attempt",
+        "scheduler",
+        "(attempt > retry.times and not callable(retry.on))",
+        "attempt > retry.times",
+        100,
+    ),
+    Mutant(
+        "what `on` defers fails with its RetryLater",
+        "scheduler",
+        "return self._defer(item, answer, error)",
+        "return self._defer(item, answer, answer)",
+        100,
     ),
     Mutant("a backoff may be infinite", "scheduler", "0 <= value <= sys.float_info.max:", "0 <= value:", 31),
     Mutant(

@@ -148,7 +148,7 @@ def _failures(rng: Random) -> dict[str, Any]:
             ["number"] * 6 + ["linear", "raises", "same", "inf", "nan", "negative", "text", "bool", "huge"]
         ),
         "base": rng.choice([0.0, 0.1, 1.0, 4.0]),
-        "max_backoff": rng.choice([60.0, 60.0, 1.5, 0.0]),
+        "max_backoff": rng.choice([60.0, 60.0, 1.5, 1e-9]),
         "retry_on": rng.choice(["Exception"] * 4 + ["everything", "tuple", "odd", "raises"]),
         "never_retry": rng.random() < 0.2,
         "defer_timeout": rng.choice([600.0, 5.0, 1.0]),
@@ -190,7 +190,7 @@ def _limits(rng: Random, keyed: bool) -> dict[str, Any]:
         "sloth": rng.choice([0.0, 0.3, 0.7]),
         "idle_limit": rng.choice([1, 2, 4_096]),
         "breaker": some([1, 2, 3, 5], 0, 0.45),
-        "breaker_reset": rng.choice([0.0, 0.5, 2.0, 7.0]),
+        "breaker_reset": rng.choice([1e-9, 0.5, 2.0, 7.0]),
         "breaker_open": rng.choice(["wait", "wait", "fail"]),
         "rate": some([0.5, 2.0, 8.0, 50.0], None),
         "per_key_rate": some([0.25, 1.0, 3.0, 20.0], None) if keyed else None,

@@ -33,9 +33,16 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         return Expected("fail", error=error)
     if settings.retry_on == "raises":
         return Expected("fail", error=functions.Raised)
+    if settings.retry_on == "later" and functions.is_odd(error):
+        if record.deferred + settings.base > settings.defer_timeout:
+            return Expected("fail", error=error)
+        return Expected("defer", settings.base, settings.base)
+    if attempt > settings.retries:
+        return Expected("fail", error=error)
     retries_on = {
         "Exception": isinstance(error, Exception),
         "everything": True,
+        "later": True,
         "tuple": isinstance(error, (Trouble, OSError, TimeoutError)),
         "odd": functions.is_odd(error),
     }

@@ -666,21 +666,26 @@ def limits_of(settings: Settings) -> tuple[Limit, ...]:
 
 
 def options_of(settings: Settings) -> Options:
+    when_open: Any = settings.breaker_open
+    breaker = Breaker(settings.breaker or 1, reset=settings.breaker_reset, when_open=when_open)
+    remember: Any = settings if settings.known else None  # any object: the scheduler only asks whether there is one
     return Options(
         workers=settings.workers,
-        max_in_flight=settings.max_in_flight,
+        max_in_flight=settings.max_in_flight or None,
         order=settings.order,
         keyed=settings.keyed,
-        per_key=settings.per_key,
+        per_key=settings.per_key or None,
         prioritised=settings.prioritised,
         timeout=settings.timeout,
         deadline=settings.deadline,
-        retries=settings.retries,
-        backoff=functions.backoff(settings),
-        max_backoff=settings.max_backoff,
-        retry_on=functions.retry_on(settings),
+        retry=Retry(
+            settings.retries,
+            functions.retry_on(settings),
+            backoff=functions.backoff(settings),
+            max_backoff=settings.max_backoff,
+            defer=settings.defer_timeout,
+        ),
         never_retry=functions.never_retry(settings),
-        defer_timeout=settings.defer_timeout,
         errors=settings.errors,
         max_failures=settings.max_failures,
         fatal=functions.fatal(settings),

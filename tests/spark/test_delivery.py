@@ -9,6 +9,7 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import functions as F
 
+from manytail import Retry
 from manytail.spark import Delivery, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])
@@ -28,7 +29,7 @@ def test_attempts_are_counted_from_1_and_task_attempts_from_0(spark: Any) -> Non
             raise ValueError
         return delivery.attempt, delivery.task_attempt
 
-    df = spark.range(3).transform(map_concurrent, fn, "attempt int, task_attempt int", retries=5, backoff=0)
+    df = spark.range(3).transform(map_concurrent, fn, "attempt int, task_attempt int", retry=Retry(5, backoff=0))
     assert [tuple(row) for row in df.collect()] == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
 
 
@@ -79,7 +80,7 @@ def test_an_attempt_does_not_change_the_idempotency_key(spark: Any) -> None:
         return delivery.idempotency_key
 
     first = spark.range(1).transform(map_concurrent, fn, "k string", errors="column").collect()[0]._error.message
-    second = spark.range(1).transform(map_concurrent, fn, "k string", retries=1, backoff=0).collect()[0].k
+    second = spark.range(1).transform(map_concurrent, fn, "k string", retry=Retry(1, backoff=0)).collect()[0].k
     assert first == second
 
 

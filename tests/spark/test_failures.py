@@ -27,6 +27,7 @@ from support.counts import count, some
 from support.notes import Notes
 from support.threads import DEADLINE, Threads, wait_until
 
+from manytail import Retry
 from manytail.spark import Delivery, concurrent_udf, fan_out, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
@@ -124,7 +125,7 @@ def test_each_is_retried_if_retry_on_says_so(spark: Any) -> None:
 
     rows = (
         spark.range(0, 100, 1, 2)
-        .transform(map_concurrent, fn, "x long", retries=1, backoff=0, retry_on=BaseException)
+        .transform(map_concurrent, fn, "x long", retry=Retry(1, BaseException, backoff=0))
         .collect()
     )
     assert [row.x for row in rows] == [2 if number % 5 else number for number in range(100)]
@@ -180,7 +181,7 @@ class NotesHandler(logging.Handler):
         self._notes.add(record.getMessage())
 
 
-CALLED_AGAIN: dict[str, Any] = {"timeout": 1, "retries": 1_000, "retry_on": TimeoutError, "backoff": 0}
+CALLED_AGAIN: dict[str, Any] = {"timeout": 1, "retry": Retry(1_000, TimeoutError, backoff=0)}
 
 
 def test_a_call_that_hangs_is_left_alone_and_named(spark: Any, notes: Notes, tmp_path: Path) -> None:
@@ -416,7 +417,7 @@ def misfit(number: int) -> Any:
 def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
     df = spark.range(0, 80, 1, 2)
     good = [number if number % 8 == 7 else None for number in range(80)]
-    rows = through_map(df, misfit, errors="column", retries=3).collect()
+    rows = through_map(df, misfit, errors="column", retry=3).collect()
     assert [row.x for row in rows] == good
     assert {(row._error.type, row._error.attempts) for row in rows if row._error} == {("manytail.spark.ResultError", 1)}
     assert [row.x for row in through_map(df, misfit, errors="drop").collect()] == [
@@ -426,7 +427,7 @@ def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
 
 @pytest.mark.udf
 def test_results_that_do_not_fit_fail_their_values(spark: Any) -> None:
-    values = through_udf(spark.range(0, 80, 1, 2), misfit, errors="column", retries=3).collect()
+    values = through_udf(spark.range(0, 80, 1, 2), misfit, errors="column", retry=3).collect()
     assert [row.x.value for row in values] == [number if number % 8 == 7 else None for number in range(80)]
     assert {row.x.error.type for row in values if row.x.error} == {"manytail.spark.ResultError"}
 

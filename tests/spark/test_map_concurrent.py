@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from support.notes import Notes
 
+from manytail import Retry
 from manytail.spark import _transform, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module
@@ -52,8 +53,7 @@ def test_none_lost_none_doubled_whatever_fails(spark: Any, order: str, errors: s
         "same long",
         order=order,
         errors=errors,
-        retries=1,
-        backoff=0,
+        retry=Retry(1, backoff=0),
         key=F.col("id") % 7,
         per_key=3,
     )
@@ -317,7 +317,7 @@ def test_raise_fails_the_job_with_the_functions_exception_key_and_attempts(spark
     def fn(row: Any) -> int:
         return 1 // (row.id - 5)  # type: ignore[no-any-return]
 
-    df = spark.range(10).transform(map_concurrent, fn, "x int", key="id", retries=1, backoff=0)
+    df = spark.range(10).transform(map_concurrent, fn, "x int", key="id", retry=Retry(1, backoff=0))
     with pytest.raises(PythonException, match=r"ZeroDivisionError: .*\n.*the row with key 5 failed after 2 attempts"):
         df.collect()
 
@@ -331,7 +331,7 @@ def test_error_column(spark: Any) -> None:
         return row.id
 
     df = spark.range(0, 3, 1, 1).transform(
-        map_concurrent, fn, "x int", errors="column", error_column="problem", retries=2, backoff=0, key="id"
+        map_concurrent, fn, "x int", errors="column", error_column="problem", retry=Retry(2, backoff=0), key="id"
     )
     first, second, third = df.collect()
     assert first.problem == Row(type="ValueError", message="x" * 4_000, attempts=3, key="0")
@@ -389,7 +389,7 @@ def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
 # ------------------------------------------------------------------------------------------ workers that are used again
 def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
     for _ in range(2):
-        spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retries=1).collect()
+        spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retry=1).collect()
         spark.range(0, 100, 1, 2).transform(map_concurrent, later, "x long").collect()
     names = spark.range(0, 2, 1, 2).mapInPandas(_threads_of_worker, "name string").collect()
     assert names == []

@@ -31,8 +31,7 @@ def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
         map_concurrent,
         fn,
         "n long",
-        retries=2,
-        backoff=0.01,
+        retry=Retry(2, backoff=0.01),
         errors="column",
         metrics=True,
         limits=Rate(1e6, cost=F.col("id") + 1, per_task=True),
@@ -65,8 +64,8 @@ def test_remembered_rows_and_equal_rows_cost_nothing(spark: Any, sqlite: Databas
 
     called, answered = (1, False, 1.0, True), (0, True, 0.0, False)
     assert run(dedup=10) == [called] * 4 + [answered] * 4
-    run(shared=shared, remember=True)
-    assert run(shared=shared, remember=True) == [answered] * 8
+    run(remember=shared)
+    assert run(remember=shared) == [answered] * 8
 
 
 def test_a_batch_divides_its_time_among_its_rows_and_halves_are_calls(spark: Any) -> None:
@@ -77,7 +76,7 @@ def test_a_batch_divides_its_time_among_its_rows_and_halves_are_calls(spark: Any
         return [row.id for row in rows]
 
     df = spark.range(0, 4, 1, 1).transform(
-        map_concurrent, fn, "n long", batch=4, linger=10, workers=1, errors="column", metrics=True
+        map_concurrent, fn, "n long", batch=Batch(4, linger=10), workers=1, errors="column", metrics=True
     )
     calls = [row._call for row in df.collect()]
     assert [call.attempts for call in calls] == [2, 2, 3, 3]  # 0 to 3; 0 and 1, 2 and 3; 2, 3

@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping._options import CHECKS, Options, is_async, unfilled
+from manytail import Retry
+from manytail.mapping._checks import is_async, unfilled
+from manytail.mapping._options import CHECKS, Options
 from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._transform import setting
 
@@ -21,28 +23,24 @@ def fn(row: Any) -> Any:
 
 VALUES: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, r"workers: 0 \(expected: an int >= 1\)"),
-    ({"max_in_flight": -1}, r"max_in_flight: -1 \(expected: an int >= 0\)"),
+    ({"max_in_flight": 0}, r"max_in_flight: 0 \(expected: an int >= 1\)"),
     (
         {"max_in_flight": 15},
-        r"max_in_flight: 15 \(expected: 0, which means automatic, or at least workers, which is 16\)",
+        r"max_in_flight: 15 \(expected: None, which means automatic, or at least workers, which is 16\)",
     ),
     ({"order": "yes"}, r"order: 'yes' \(expected: 'input' or 'key' or 'completion'\)"),
     ({"order": "key"}, r"order: 'key' \(expected: key is given\)"),
     ({"per_key": 2}, r"per_key: 2 \(expected: key is given\)"),
-    ({"per_key": -1, "key": "id"}, r"per_key: -1 \(expected: an int >= 0\)"),
+    ({"per_key": 0, "key": "id"}, r"per_key: 0 \(expected: an int >= 1\)"),
     ({"weights": {1: 2}}, r"weights: \{1: 2\} \(expected: key is given\)"),
     ({"weights": {1: 0}, "key": "id"}, r"weights\[1\]: 0 \(expected: an int >= 1\)"),
     ({"timeout": 0}, r"timeout: 0 \(expected: seconds, a number > 0\)"),
     ({"timeout": -1.5}, r"timeout: -1\.5 \(expected: seconds, a number > 0\)"),
     ({"timeout": float("nan")}, r"timeout: nan \(expected: seconds, a number > 0\)"),
-    ({"retries": -1}, r"retries: -1 \(expected: an int >= 0\)"),
-    ({"backoff": -0.1}, r"backoff: -0\.1 \(expected: seconds, a number >= 0\)"),
-    ({"backoff": float("inf")}, r"backoff: inf \(expected: finite seconds"),
+    ({"retry": -1}, r"retry: -1 \(expected: an int >= 0, or a Retry\)"),
     ({"errors": "ignore"}, r"errors: 'ignore' \(expected: 'raise' or 'column' or 'drop'\)"),
     ({"error_column": ""}, r"error_column: '' \(expected: a column name\)"),
     ({"deadline": 0}, r"deadline: 0 \(expected: seconds, a number > 0\)"),
-    ({"max_backoff": -1}, r"max_backoff: -1 \(expected: seconds, a number >= 0\)"),
-    ({"defer_timeout": -1}, r"defer_timeout: -1 \(expected: seconds, a number >= 0\)"),
     ({"columns": "keep"}, r"columns: 'keep' \(expected: 'append' or 'replace'\)"),
     ({"schema": "no such type"}, r"schema: 'no such type' \(expected: a DDL string or StructType\)"),
     ({"schema": "string"}, r"schema: 'string' \(expected: columns with names"),
@@ -72,16 +70,7 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     ({"weights": [1], "key": "id"}, r"weights: \[1\] of type list \(expected: a mapping from keys to ints >= 1\)"),
     ({"weights": {1: 1.5}, "key": "id"}, r"weights\[1\]: 1\.5 of type float \(expected: an int >= 1\)"),
     ({"timeout": "5"}, r"timeout: '5' of type str \(expected: seconds, a number > 0\)"),
-    ({"retries": 1.5}, r"retries: 1\.5 of type float \(expected: an int >= 0\)"),
-    ({"backoff": None}, r"backoff: None of type NoneType \(expected: seconds, a number >= 0\)"),
-    (
-        {"retry_on": "ValueError"},
-        r"retry_on: 'ValueError' of type str \(expected: an exception class, a tuple of them, or a callable",
-    ),
-    (
-        {"retry_on": (ValueError, int)},
-        r"retry_on: .* \(expected: an exception class, a tuple of them, or a callable that takes the exception\)",
-    ),
+    ({"retry": 1.5}, r"retry: 1\.5 of type float \(expected: an int >= 0, or a Retry\)"),
     ({"setup": 5}, r"setup: 5 of type int \(expected: a callable\)"),
     ({"setup": dict}, r"fn: .* \(expected: a callable that takes one argument, with resource= because of setup\)"),
     ({"error_column": 5}, r"error_column: 5 of type int \(expected: a column name\)"),
@@ -156,12 +145,10 @@ def test_good_options_are_taken(spark: Any) -> None:
         {"workers": 1, "max_in_flight": 1},
         {"timeout": None},
         {"timeout": float("inf")},
-        {"backoff": 0},
-        {"retry_on": ()},
-        {"retry_on": BaseException},
+        {"retry": Retry(2, (), backoff=0)},
         {"error_column": "id"},  # there is no such column with errors="raise"
         {"schema": "id int", "columns": "replace"},
-        {"key": F.col("id") % 2, "per_key": 0},
+        {"key": F.col("id") % 2, "per_key": None},
         {"key": F.lit(None), "priority": F.lit(None).cast("byte")},
         {"schema": "struct<x: int>"},
     ):
@@ -235,15 +222,6 @@ def with_resource(row: Any, resource: Any) -> Any:
         ({"fn": with_resource}, r"fn: .* resource= comes from setup only\)"),
         ({"fn": with_resource, "setup": connect}, r"setup: .* \(expected: a plain function, because fn is one"),
         ({"fn": with_resource, "setup": lambda name: 1}, r"setup: .* \(expected: a callable without arguments\)"),
-        (
-            {"backoff": lambda: 1},
-            r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)",
-        ),
-        (
-            {"backoff": lambda attempt: 1},
-            r"backoff: .* \(expected: a callable that takes the attempt's number and the exception\)",
-        ),
-        ({"retry_on": lambda: True}, r"retry_on: .* or a callable that takes the exception\)"),
     ],
 )
 def test_callables_that_cannot_take_their_arguments_are_refused(
@@ -318,7 +296,8 @@ def given(function: Any) -> dict[str, Any]:
 
 def test_the_options_in_the_signatures_have_the_defaults_of_the_list() -> None:
     defaults = {one.name: one.default for one in fields(Options) if one.name in CHECKS}
-    assert given(map_concurrent) == {name: defaults[name] for name in given(map_concurrent)}
+    kept = {name: CHECKS[name](name, default) for name, default in given(map_concurrent).items()}
+    assert kept == {name: defaults[name] for name in kept}
     assert given(concurrent_udf) == {
         name: default for name, default in given(map_concurrent).items() if name not in OF_THE_INPUT
     }

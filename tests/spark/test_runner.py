@@ -16,6 +16,7 @@ import pytest
 from support.scheduling import Clocked, Rows, Run, Script, Source, batch_map, batches, finished, results
 from support.threads import Threads, wait_until
 
+from manytail import Retry
 from manytail.mapping import _thread_runner
 from manytail.spark import _task
 
@@ -60,7 +61,7 @@ def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
 
 def test_a_slow_row_at_the_head_of_the_order_stops_no_worker() -> None:
     script = Script(*range(1, 1_000))
-    with Run(script, batches(range(1_000), 100), workers=4, max_in_flight=0, order="input") as run:
+    with Run(script, batches(range(1_000), 100), workers=4, max_in_flight=None, order="input") as run:
         script.wait(lambda: len(script.started) == 1_000 and script.running == [0])
         assert run.outputs == []
         script.let_go(0)
@@ -72,7 +73,7 @@ def test_a_busy_key_stops_no_other() -> None:
     """Key "a" has one slot and a row that hangs; the window fills with its rows, and grows until b's rows are found."""
     script = Script(*range(1, 201))
     rows = Rows(range(201), key=lambda row: "b" if row == 200 else "a")
-    with Run(script, [rows], workers=2, max_in_flight=0, order="completion", per_key=1) as run:
+    with Run(script, [rows], workers=2, max_in_flight=None, order="completion", per_key=1) as run:
         script.wait(lambda: 200 in script.started)
         assert script.started == [0, 200]
         script.let_go(0)
@@ -81,7 +82,7 @@ def test_a_busy_key_stops_no_other() -> None:
 
 def test_a_consumer_that_takes_nothing_does_not_make_it_grow() -> None:
     source = Source(batches(range(1_000), 1))
-    output = batch_map(lambda row: row, workers=2, max_in_flight=0, batch_rows=5).run(iter(source))
+    output = batch_map(lambda row: row, workers=2, max_in_flight=None, batch_rows=5).run(iter(source))
     first = [call.result for call in next(output)]
     wait_until(lambda: source.rows == len(first) + 5 + 8)  # one output batch, and the window of 4 x workers behind it
     assert first + [call.result for calls in output for call in calls] == list(range(1_000))
@@ -98,7 +99,7 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
         script(row)
         return result
 
-    with Run(fn, source, workers=4, max_in_flight=0, order="input") as run:
+    with Run(fn, source, workers=4, max_in_flight=None, order="input") as run:
         script.wait(lambda: len(script.started) == 256 and script.running == [0])
         assert source.rows == 256
         script.let_go(0)
@@ -184,8 +185,7 @@ def test_a_row_that_waits_for_its_retry_holds_no_worker() -> None:
         both,
         batches(range(10), 10),
         workers=1,
-        retries=1,
-        backoff=60,
+        retry=Retry(1, backoff=60),
         order="completion",
         max_in_flight=10,
         batch_rows=1,
@@ -213,7 +213,7 @@ def test_raise_fails_with_the_functions_exception_and_a_note() -> None:
         raise error
 
     with pytest.raises(KeyError) as caught:
-        finished(fail, [Rows(["here"], key=lambda row: row)], retries=2, backoff=0)
+        finished(fail, [Rows(["here"], key=lambda row: row)], retry=Retry(2, backoff=0))
     assert caught.value is error
     assert caught.value.__notes__ == ["manytail: the row with key 'here' failed after 3 attempts"]
 
@@ -271,7 +271,7 @@ def manytail_threads() -> list[threading.Thread]:
 
 
 def test_no_thread_is_left() -> None:
-    finished(lambda row: row, batches(range(100), 10), timeout=50, retries=1)
+    finished(lambda row: row, batches(range(100), 10), timeout=50, retry=Retry(1))
     assert manytail_threads() == []
 
 

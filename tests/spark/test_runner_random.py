@@ -10,6 +10,8 @@ import pytest
 from support.scheduling import Rows, batch_map
 from support.threads import switching_often
 
+from manytail import Retry
+
 
 class Watch:
     """A function that sometimes fails, and checks which calls run and how many rows were emitted."""
@@ -62,7 +64,7 @@ def test_invariants_under_random_loads(seed: int) -> None:
     workers = chance.randrange(1, 7)
     retries = chance.choice([0, 0, 1])
     ordered = chance.choice(["input", "key", "completion"])
-    per_key = chance.choice([0, 1, 2])
+    per_key = chance.choice([None, 1, 2])
     prioritised = chance.random() < 0.5
     errors = chance.choice(["column", "drop"])
     window = workers + chance.randrange(20)
@@ -82,8 +84,7 @@ def test_invariants_under_random_loads(seed: int) -> None:
         per_key=per_key,
         prioritised=prioritised,
         keyed=True,
-        retries=retries,
-        backoff=0.0001,
+        retry=Retry(retries, backoff=0.0001),
         errors=errors,
         timeout=chance.choice([None, 100]),
         batch_rows=chance.choice([1, 7, 1_000]),
@@ -122,7 +123,7 @@ def _check(watch: Watch, rows: list[Any], emitted: list[Any], run: Any, **settin
             assert [row for row in values if row[0] == key] == [row for row in good if row[0] == key]
             if settings["per_key"] == 1:
                 assert watch.starts[key] == sorted(watch.starts[key])
-    assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.options.retries) + 1 for row in rows})
+    assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.options.retry.times) + 1 for row in rows})
     assert run.scheduler.in_flight == 0
     assert all(
         lane.assigned == lane.emitted and not lane.held and not lane.waiting

@@ -11,6 +11,7 @@ import pytest
 from support.scheduling import HOUR, Clocked, Script, Source, batches, finished
 from support.threads import wait_until
 
+from manytail import Retry
 from manytail.mapping import _workers
 
 
@@ -40,7 +41,7 @@ def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(s
 
 
 def test_each_attempt_has_its_own_time(script: Script) -> None:
-    with Clocked(script, batches([0], 1), workers=2, retries=1, backoff=0) as run:
+    with Clocked(script, batches([0], 1), workers=2, retry=Retry(1, backoff=0)) as run:
         for attempts in (1, 2):
             script.wait_started(attempts)
             run.pass_an_hour()

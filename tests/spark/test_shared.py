@@ -48,7 +48,7 @@ def test_results_of_every_type_come_back_as_they_were(spark: Any, database: Data
     df = spark.range(0, 20, 1, 2)
 
     def run() -> Any:
-        return df.transform(map_concurrent, everything, EVERYTHING, workers=2, shared=shared, remember=True).select(
+        return df.transform(map_concurrent, everything, EVERYTHING, workers=2, remember=shared).select(
             *[F.col(name).cast("string") for name in ("n", "f", "s", "d", "day", "at", "ntz", "e", "xs", "m", "t")], "b"
         )
 
@@ -72,9 +72,7 @@ def test_killed_workers_lose_nothing_and_pay_twice_for_little(spark: Any, sqlite
             os.kill(os.getpid(), signal.SIGKILL)
         return row.id * 2
 
-    df = spark.range(0, rows, 1, 1).transform(
-        map_concurrent, fn, "twice long", workers=workers, shared=shared, remember=True
-    )
+    df = spark.range(0, rows, 1, 1).transform(map_concurrent, fn, "twice long", workers=workers, remember=shared)
     result, killed, recorded, paid = None, 0, set(), []
     while result is None:
         try:
@@ -102,19 +100,19 @@ def test_another_schema_under_the_name_is_refused_before_a_call(spark: Any, sqli
         return row.id
 
     df = spark.range(3)
-    df.transform(map_concurrent, fn, "n long", shared=shared, remember=True).collect()
+    df.transform(map_concurrent, fn, "n long", remember=shared).collect()
     calls = len(notes.read())
     with pytest.raises(Exception, match=r"ValueError: schema: 'struct<n:int> #\w+' \(expected: 'struct<n:bigint> #"):
-        df.transform(map_concurrent, fn, "n int", shared=shared, remember=True).collect()
+        df.transform(map_concurrent, fn, "n int", remember=shared).collect()
     assert len(notes.read()) == calls
     assert shared.forget() == 3
-    assert df.transform(map_concurrent, fn, "n int", shared=shared, remember=True).count() == 3
+    assert df.transform(map_concurrent, fn, "n int", remember=shared).count() == 3
 
 
 def test_a_record_that_cannot_be_read_fails_its_row_alone(spark: Any, sqlite: Database) -> None:
     shared = Shared(sqlite.url, "broken")
     df = spark.range(0, 4, 1, 1)
-    made = df.transform(map_concurrent, lambda row: row.id, "n long", shared=shared, remember=True, errors="column")
+    made = df.transform(map_concurrent, lambda row: row.id, "n long", remember=shared, errors="column")
     made.collect()
     sqlite.query("UPDATE manytail_results SET result = x'00' WHERE id = (SELECT min(id) FROM manytail_results)")
     rows = made.collect()
@@ -158,9 +156,7 @@ def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes
 
     def run(rows: int) -> Any:
         df = spark.range(0, rows, 1, 1)
-        return df.transform(
-            map_concurrent, fn, "s string", batch=4, shared=Shared(sqlite.url, "batches"), remember=True
-        ).collect()
+        return df.transform(map_concurrent, fn, "s string", batch=4, remember=Shared(sqlite.url, "batches")).collect()
 
     assert len(run(10)) == 10
     assert [row.s for row in run(15)] == [str(n) for n in range(15)]
@@ -184,9 +180,15 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
         assert [row.error.type for row in rows if row.error] == ["manytail.BudgetExceeded"] * 2
 
 
+class Text:
+    """A codec of one's own."""
+
+    encode, decode = staticmethod(str.encode), staticmethod(bytes.decode)
+
+
 @pytest.mark.udf
 def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
-    df, shared = spark.range(3), Shared(sqlite.url, "a")
+    df = spark.range(3)
     secret = Shared("postgresql://me:secret@host/db", "a")
     for options, kind, said in (
         ({"limits": Budget(3)}, ValueError, r"limits: Budget\(3.0\) \(expected: shared, which"),
@@ -197,14 +199,12 @@ def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
             r"shared: Shared\('postgresql://me@host/db', 'a'\) \(expected: a URL without a password",
         ),
         ({"shared": "sqlite:///x.db"}, TypeError, "shared: .* a Shared"),
-        ({"shared": shared, "remember": 1}, TypeError, "remember: 1"),
+        ({"remember": secret}, ValueError, r"remember: .* \(expected: a URL without a password"),
     ):
         with pytest.raises(kind, match=said):
             df.transform(map_concurrent, print, "n long", **options)
         with pytest.raises(kind, match=said):
             concurrent_udf(print, "long", **options)
-    with pytest.raises(TypeError, match="codec"):
-        map_concurrent(df, print, "n long", shared=shared, remember=True, codec=None)  # type: ignore[call-arg]
 
 
 class TestCodec:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from support.notes import Notes
 
+from manytail import Retry
 from manytail.spark import Delivery, concurrent_udf
 
 register_pickle_by_value(sys.modules[__name__])
@@ -71,7 +72,7 @@ def test_errors_column(spark: Any) -> None:
             raise ValueError("one")
         return "no int" if a == 2 else a
 
-    udf = concurrent_udf(fn, "int", errors="column", retries=1, backoff=0)
+    udf = concurrent_udf(fn, "int", errors="column", retry=Retry(1, backoff=0))
     df = spark.range(0, 4, 1, 1).select(udf("id").alias("x"))
     assert (
         df.schema["x"].dataType.simpleString()
@@ -114,9 +115,7 @@ def test_retries_timeout_setup_and_delivery(spark: Any) -> None:
     udf = concurrent_udf(
         fn,
         "string",
-        retries=1,
-        backoff=0.01,
-        retry_on=ValueError,
+        retry=Retry(1, ValueError, backoff=0.01),
         setup=lambda: "r",
         errors="column",
         max_in_flight=64,

@@ -12,6 +12,7 @@ from typing import Any
 import urllib3
 from pyspark.sql import DataFrame
 
+from manytail import Retry
 from manytail.spark import Delivery, map_concurrent
 
 SCHEMA = "temp double, wind_speed double, precip double, visib double, attempts int, started double, finished double"
@@ -58,5 +59,5 @@ def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16
     """
     return flights.transform(
         map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,
-        key="carrier", per_key=per_key, retries=4, backoff=0.05, retry_on=Busy, errors="column", row_id="seq",
+        key="carrier", per_key=per_key, retry=Retry(4, Busy, backoff=0.05), errors="column", row_id="seq",
     )  # fmt: skip

@@ -6,6 +6,7 @@ same for asyncio. `manytail` exports every name of this module too.
 
 from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import aconcurrent_map, concurrent_map
+from ._policies import Batch, Breaker, Retry
 from ._shared import Shared
 from ._types import (
     BreakerOpen,

@@ -4,11 +4,12 @@ fn may have further parameters: `delivery`, `resource`, and what has a default.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
 from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import Results
-from ._options import RetryOn
+from ._policies import Batch, Breaker, Retry
 from ._shared import Shared
 from ._types import (
     BreakerOpen,
@@ -35,7 +36,6 @@ _R = TypeVar("_R")
 _Call: TypeAlias = Callable[[_T], _R] | Callable[Concatenate[_T, ...], _R]
 _AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
 _Order: TypeAlias = Literal["input", "key", "completion"]
-_Backoff: TypeAlias = float | Callable[[int, BaseException], float]
 
 @overload
 def concurrent_map(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 
-class Breaker:
+class BreakerState:
     __slots__ = ("_failures", "_limit", "_period", "_probing", "_reset", "_until")
 
     def __init__(self, limit: int, reset: float) -> None:

@@ -126,8 +126,10 @@ class Gate:
         self._leases = bool(self._given)
         self._dedup = Dedup(options.dedup) if options.dedup else None
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
-        self._batched = options.batch > 1
-        self._former = Former(options.batch, options.linger, options.order == "key" and options.prioritised)
+        self._batched = options.batch is not None
+        linger = 0.0 if options.batch is None else options.batch.linger
+        in_order = options.order == "key" and options.prioritised
+        self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker > 0
         self._refuses = self._breaks and options.breaker_open == "fail"
@@ -295,6 +297,17 @@ class Gate:
             return False
         return self._dedup.leads(item)
 
+    def is_over(self, item: Item, at: float) -> bool:
+        """Whether no attempt of the item may start at that time, because its first one started too long ago."""
+        return at > item.first_start + self._within
+
+    def _gave_up(self, item: Item, now: float) -> bool:
+        """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
+        over = item.attempts > 0 and self.is_over(item, now)
+        if over:
+            self.refused.append((item, item.last_error))
+        return over
+
     def _start(self, call: Item, now: float) -> None:
         """Let the next call start, if all limits have room for it."""
         start = Start((), (), math.inf, 0)
@@ -452,7 +465,8 @@ class Gate:
                 self._admission.started(item.lane)
 
     def late(self, item: Item, now: float) -> bool:
-        """Whether the call must not begin: its slots have passed, its key pauses, or the breaker has opened."""
+        """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
+        for attempts of one of its items is over."""
         start, lane = self.starts[item], item.lane
         late = now > start.until or lane.paused_until > now
         late = late or (self._breaks and bool(lane.limits.breaker.stops(start.period, now)))
@@ -585,7 +599,8 @@ class Gate:
                 self.missed(item, now)
 
     def breaker_open(self, item: Item) -> BreakerOpen:
-        error = BreakerOpen(f"breaker: {self._options.breaker} calls in a row failed{item.lane.shown}")
+        assert self._options.breaker is not None
+        error = BreakerOpen(f"breaker: {self._options.breaker.failures} calls in a row failed{item.lane.shown}")
         error.__cause__ = item.last_error
         return error
 

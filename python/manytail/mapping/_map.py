@@ -26,9 +26,10 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from os import PathLike
 from typing import Any, Literal, Self, TypeVar
 
-from . import _options
+from . import _checks, _options, _policies
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result, deliver_call
 from ._limits import Limit, checked_amount
@@ -55,24 +56,17 @@ def concurrent_map(
     items: Iterable[Any],
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: Callable[[Any], Hashable] | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | _policies.Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
     fatal: RetryOn = (),
@@ -80,8 +74,7 @@ def concurrent_map(
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
-    codec: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> Iterator[Any]:
@@ -93,10 +86,10 @@ def concurrent_map(
     iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector does the
     same without waiting.
 
-    workers: calls at once. max_in_flight: items taken and not emitted. 0: starts at 4 x workers x batch, and doubles up
-    to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
-    for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes it
-    grow.
+    workers: calls at once. max_in_flight: items taken and not emitted. None: starts at 4 x workers x batch, and doubles
+    up to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items
+    wait for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never
+    makes it grow.
     order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
     key, per_key, weights, priority: at most per_key calls of a key at once. The lowest priority starts first (None is
     last); within a priority keys are served round robin, by weight. All this applies to the items in the window. It
@@ -150,7 +143,7 @@ def concurrent_map(
     ['A', 'B']
     """
     if not isinstance(items, Iterable):
-        raise _options.bad_type("items", items, "an iterable")
+        raise _checks.bad_type("items", items, "an iterable")
     plan = _plan(fn, locals())
     values = items if type(items) in NEVER_BLOCK else iter(items)
     return Results(plan, values, items)
@@ -161,24 +154,17 @@ def aconcurrent_map(
     items: Iterable[Any] | AsyncIterable[Any],
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: Callable[[Any], Hashable] | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: Callable[[Any], int | None] | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | _policies.Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
     fatal: RetryOn = (),
@@ -186,8 +172,7 @@ def aconcurrent_map(
     dedup: int = 0,
     item_id: Callable[[Any], Any] | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
-    codec: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
 ) -> AsyncGenerator[Any, None]:
@@ -200,9 +185,9 @@ def aconcurrent_map(
     there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
-        raise _options.bad_type("items", items, "an iterable or async iterable")
-    if not _options.is_async(fn):
-        raise _options.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+        raise _checks.bad_type("items", items, "an iterable or async iterable")
+    if not _checks.is_async(fn):
+        raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
     return _run_in_loop(_plan(fn, locals()), items, copy_context())
 
 
@@ -220,11 +205,8 @@ class Plan:
     describes: bool  # whether something of an item is computed from its value: key, priority, costs, identity
 
     def memory(self) -> Memory | None:
-        return (
-            Memory(self.options.shared, self.options.codec)
-            if self.options.remember and self.options.shared is not None
-            else None
-        )
+        shared = self.options.remember
+        return None if shared is None else Memory(shared, shared.codec)
 
     def scheduler(self) -> Scheduler:
         weights = self.options.weights
@@ -272,7 +254,7 @@ class Plan:
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
         fn, delivers = self.fn, self.options.wants_delivery
-        if self.options.batch > 1:
+        if self.options.batch is not None:
             return self._call_batches_with(resource)
         if self.options.is_async:
             if not delivers:
@@ -362,7 +344,7 @@ def _priority(value: Any) -> float:
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _options.bad_type("priority", value, "an int or None")
+        raise _checks.bad_type("priority", value, "an int or None")
     return value
 
 

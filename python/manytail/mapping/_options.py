@@ -19,24 +19,18 @@ if TYPE_CHECKING:
     from ._shared import Shared
 
 ORDERS = ("input", "key", "completion")
-RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 
 
 # ---------------------------------------------------------------------------------------------------- single options
-def bad_value(option: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{option}: {value!r} (expected: {expected})")
-
-
-def bad_type(option: str, value: Any, expected: str) -> TypeError:
-    return TypeError(f"{option}: {value!r} of type {type(value).__qualname__} (expected: {expected})")
-
-
-def whole(option: str, value: Any, low: int) -> int:
+def policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
+    """An object of that kind. A number makes one."""
+    if isinstance(value, kind):
+        return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise bad_type(option, value, f"an int >= {low}")
+        raise bad_type(option, value, f"an int >= {low}, or a {kind.__name__}")
     if value < low:
-        raise bad_value(option, value, f"an int >= {low}")
-    return value
+        raise bad_value(option, value, f"an int >= {low}, or a {kind.__name__}")
+    return kind(value)
 
 
 def optional_whole(option: str, value: Any, low: int) -> int | None:
@@ -114,7 +108,7 @@ def check_retry_on(option: str, value: Any) -> RetryOn:
 
 
 def check_shared(option: str, value: Any) -> Shared | None:
-    from ._shared import Shared  # here, because it imports this module
+    from ._shared import Shared  # here, because few maps have one
 
     if value is not None and not isinstance(value, Shared):
         raise bad_type(option, value, "a Shared")
@@ -164,21 +158,16 @@ def check_flag(option: str, value: Any) -> bool:
     return value
 
 
-def check_codec(option: str, value: Any) -> Any:
-    """None: the default codec."""
-    for method in ("encode", "decode"):
-        found = getattr(value, method, None)
-        if value is not None and not (callable(found) and accepts(found, 1)):
-            raise bad_type(option, value, "an object with encode(result) -> bytes and decode(data)")
-    return value
+def remembering(fn: Any, value: Any) -> Shared | None:
+    """The Shared that `remember` names. Of a path: with the name of fn."""
+    from ._shared import Shared, name_of
+
+    if value is None or isinstance(value, Shared):
+        return value
+    return Shared(value, name_of(fn))
 
 
 # ---------------------------------------------------------------------------------------------------- all options
-def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
-    """Marks a field of Options as a user's option. `check(name, value, **more)` returns the kept value, or raises."""
-    return {"check": partial(check, **more)}
-
-
 @dataclass(frozen=True)
 class Options:
     """The checked options of a map. Picklable if the functions are.
@@ -188,12 +177,11 @@ class Options:
     """
 
     workers: int = field(default=16, metadata=by(whole, low=1))
-    max_in_flight: int = field(default=0, metadata=by(whole, low=0))
+    max_in_flight: int | None = field(default=None, metadata=by(optional_whole, low=1))
     order: str = field(default="input", metadata=by(choice, allowed=ORDERS))
-    per_key: int = field(default=0, metadata=by(whole, low=0))
+    per_key: int | None = field(default=None, metadata=by(optional_whole, low=1))
     weights: Mapping[Any, int] | None = field(default=None, metadata=by(check_weights))
-    batch: int = field(default=1, metadata=by(whole, low=1))
-    linger: float = field(default=0.0, metadata=by(finite))
+    batch: Batch | None = field(default=None, metadata=by(optional_policy, kind=Batch, low=1))
     timeout: float | None = field(default=None, metadata=by(optional_seconds))
     deadline: float | None = field(default=None, metadata=by(optional_seconds))
     retries: int = field(default=0, metadata=by(whole, low=0))
@@ -207,8 +195,7 @@ class Options:
     limits: tuple[Limit, ...] = field(default=(), metadata=by(check_limits))
     dedup: int = field(default=0, metadata=by(whole, low=0))
     shared: Shared | None = field(default=None, metadata=by(check_shared))
-    remember: bool = field(default=False, metadata=by(check_flag))
-    codec: Any = field(default=None, metadata=by(check_codec))
+    remember: Shared | None = field(default=None, metadata=by(check_remember))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
     fatal: RetryOn = field(default=(), metadata=by(check_retry_on))
@@ -293,11 +280,15 @@ class Options:
             return isinstance(error, self.fatal)
         return bool(self.fatal(error))
 
-    def retries_on(self, error: BaseException) -> bool:
-        """Whether an attempt that failed with this error may be repeated. Runs the user's predicate."""
-        if isinstance(self.retry_on, (type, tuple)):
-            return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
+    @property
+    def calls_items(self) -> int:
+        """How many items a call may have."""
+        return 1 if self.batch is None else self.batch.size
+
+    @property
+    def identifies(self) -> bool:
+        """Whether each item gets an idempotency key."""
+        return self.dedup is not None or self.remember is not None
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -326,13 +317,11 @@ def check(
         for name, needed in {**need, "limits": any(limit.per_key for limit in options.limits)}.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
-    if 0 < options.max_in_flight < options.workers * options.batch:
-        least = (
-            f"workers, which is {options.workers}"
-            if options.batch == 1
-            else f"workers x batch, which is {options.workers * options.batch}"
+    if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
+        product = "workers" if options.batch is None else "workers x batch"
+        expected = (
+            f"None, which means automatic, or at least {product}, which is {options.workers * options.calls_items}"
         )
-        expected = f"0, which means automatic, or at least {least}"
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     if options.max_failures is not None and options.errors == "raise":
         raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
@@ -340,14 +329,8 @@ def check(
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
+    options = replace(options, remember=remembering(fn, options.remember))
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
-
-
-def check_remember(options: Options) -> None:
-    if options.remember and options.shared is None:
-        raise bad_value("remember", options.remember, "shared is given")
-    if options.codec is not None and not options.remember:
-        raise bad_value("codec", options.codec, "remember=True")
 
 
 # ---------------------------------------------------------------------------------------------------- functions
@@ -372,41 +355,3 @@ def check_setup(setup: Any, fn: Any) -> None:
         raise bad_type("setup", setup, "a callable without arguments")
     if is_async(setup) and not is_async(fn):
         raise bad_type("setup", setup, "a plain function, because fn is one: nothing would await what it returns")
-
-
-def unwrapped(fn: Any) -> Any:
-    """The function itself: of a partial its function, of an object its `__call__`."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    if inspect.isroutine(fn) or isinstance(fn, type):
-        return fn
-    return getattr(type(fn), "__call__", fn)  # noqa: B004 - the method is meant
-
-
-def is_async(fn: Any) -> bool:
-    """Whether fn is a coroutine function, a partial of one, or an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(unwrapped(fn))
-
-
-def accepts(fn: Any, arguments: int, keywords: set[str] | frozenset[str] = frozenset()) -> bool:
-    """Whether fn can be called so. True for a builtin without a signature."""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind(*[None] * arguments, **dict.fromkeys(keywords))
-    except TypeError:
-        return False
-    return True
-
-
-def unfilled(fn: Any, arguments: int) -> set[str]:
-    """The names of parameters that can be passed by keyword when the first `arguments` are passed by position."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return set()
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    taken = {one.name for one in positional[:arguments]}
-    return {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)} - taken

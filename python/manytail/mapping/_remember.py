@@ -1,4 +1,4 @@
-"""`remember=True`: recorded results are looked up before calls are made, and new ones are recorded.
+"""`remember`: recorded results are looked up before calls are made, and new ones are recorded.
 
 One thread per map talks to the database, and the consumer never waits for it. The thread handles all requests of one
 kind that wait in one statement:

@@ -356,7 +356,7 @@ class Runner:
                 return
 
     def failed(self, item: Item, error: BaseException) -> None:
-        """Judge the error, and report the verdict. Without the lock, because `retry_on` and `backoff` are user code."""
+        """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:

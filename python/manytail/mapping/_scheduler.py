@@ -142,10 +142,10 @@ class Scheduler:
         self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
         # The window.
         self.in_flight = self.held_back = self.resting = self.buffered = 0
-        self._base = 4 * options.workers * options.batch
+        self._base = 4 * options.workers * options.calls_items
         self._largest = max(WINDOW_LIMIT, self._base)
         self.window = options.max_in_flight or self._base
-        self._growing = not options.max_in_flight
+        self._growing = options.max_in_flight is None
         self._buffer = buffer
         self._sizeof = sizeof
         self._buffer_bytes = buffer_bytes
@@ -211,7 +211,7 @@ class Scheduler:
         """Double the window if workers have nothing to run while items that are looked up fill it. The next SQL
         statement then looks up more items."""
         idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
-        large = self.window >= min(LOOKUPS * self.options.workers * self.options.batch, self._largest)
+        large = self.window >= min(LOOKUPS * self.options.workers * self.options.calls_items, self._largest)
         if self._sizeof is not None:
             large = large or 2 * self._bytes() > self._window_bytes
         if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
@@ -243,7 +243,9 @@ class Scheduler:
                 self._fail(item, self.deadline_exceeded() if item.error is None else item.error)
             return
         bad = [item for item in items if item.error is not None]
-        known = [item for item in items if item.known and item.error is None] if self.options.remember else []
+        known = (
+            [item for item in items if item.known and item.error is None] if self.options.remember is not None else []
+        )
         good = [item for item in items if item.error is None and not item.known] if bad or known else items
         if self.gate is None:
             self.admission.admit(good)
@@ -323,7 +325,7 @@ class Scheduler:
 
     def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
-        `retry_on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
+        `on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
         the map. attempts: of the batch that the item was in."""
         try:
             return self._judge(item, error, chance, item.attempts if attempts is None else attempts)
@@ -342,7 +344,7 @@ class Scheduler:
             return Verdict(Kind.FAIL, error=wrong)
 
     def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
-        options = self.options
+        retry = self.options.retry
         if isinstance(error, RetryLater):
             after = _seconds("RetryLater.after", error.after)
             if (item.deferred or 0.0) + after > options.defer_timeout:
@@ -352,12 +354,25 @@ class Scheduler:
             return Verdict(Kind.FAIL, error=error, fatal=True)
         if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
             return Verdict(Kind.FAIL, error=error)
-        if callable(options.backoff):
+        answer = retry.answer(error)
+        if isinstance(answer, RetryLater):
+            return self._defer(item, answer, error)
+        if attempt > retry.times or not answer:
+            return Verdict(Kind.FAIL, error=error)
+        if callable(retry.backoff):
             return Verdict(
-                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", options.backoff(attempt, error)), error
+                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error)), error
             )
-        wait = min(float(options.backoff) * 2.0 ** min(attempt - 1, 1_000), options.max_backoff)
+        wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
+
+    def _defer(self, item: Item, later: RetryLater, error: BaseException) -> Verdict:
+        """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
+        its own."""
+        after = _seconds("RetryLater.after", later.after)
+        if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
+            return Verdict(Kind.FAIL, error=error)
+        return Verdict(Kind.DEFER, after)
 
     def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
@@ -365,7 +380,13 @@ class Scheduler:
             batch.result = batch.with_known([error] * len(batch.to_call()))
             return self.judge_results(batch, chance)
         verdict = self.judge(batch, error, chance)
-        if verdict.kind is not Kind.FAIL:
+        if verdict.kind is Kind.DEFER:  # `on` has said so
+            later, got = RetryLater(verdict.seconds), set(batch.to_call())
+            return [
+                self._defer(item, later, error) if item in got else one
+                for item, one in zip(batch.items, self.lost(batch, error), strict=True)
+            ]
+        if verdict.kind is Kind.RETRY:
             return verdict
         if verdict.fatal:
             return self.lost(batch, verdict.error)
@@ -402,6 +423,11 @@ class Scheduler:
         return self.failure(error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
 
     def failed(self, item: Item, verdict: Verdict, now: float) -> None:
+        if self._comes_too_late(item, verdict, now):
+            if isinstance(item, Batch) and len(item.items) == 1:
+                self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
+                return
+            verdict = Verdict(Kind.SPLIT if isinstance(item, Batch) else Kind.FAIL, error=verdict.error)
         self._running.pop(item, None)
         if self.gate is not None:
             self._report_to_gate(item, verdict, now)
@@ -420,6 +446,13 @@ class Scheduler:
             self._rest(item, verdict, now)
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
+
+    def _comes_too_late(self, call: Item, verdict: Verdict, now: float) -> bool:
+        """Whether the next attempt would start later than the Retry allows for each item of the call."""
+        if self.options.retry.within is None or verdict.kind is not Kind.RETRY:
+            return False
+        assert self.gate is not None
+        return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())
 
     def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
@@ -469,6 +502,10 @@ class Scheduler:
     def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
         assert self.gate is not None
         self._running.pop(batch, None)
+        verdicts = [
+            Verdict(Kind.FAIL, error=verdict.error) if verdict and self._comes_too_late(item, verdict, now) else verdict
+            for item, verdict in zip(batch.items, verdicts, strict=True)
+        ]
         self.gate.returned(batch, verdicts, now)
         self._schedule_rechecks()
         again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
@@ -717,9 +754,10 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """per_key, or 0 where no item would wait for it: without retries, and unless the key is paused, at most `workers`
-    items of a key hold a slot."""
-    return 0 if options.per_key >= options.workers and not options.retries else options.per_key
+    """per_key; or 0 where it is not given, or no item would wait for it: without retries, and unless the key is
+    paused, at most `workers` items of a key hold a slot."""
+    limit = options.per_key or 0
+    return 0 if limit >= options.workers and not options.retry.times else limit
 
 
 def _holds_slot(call: Item) -> bool:

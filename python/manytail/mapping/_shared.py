@@ -8,16 +8,18 @@ because both processes would use one socket.
 
 from __future__ import annotations
 
-import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from types import MethodDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from manytail._lifecycle import begin
 
-from . import _options
+from . import _checks
 
 if TYPE_CHECKING:
     from ._shared_database import Database
@@ -50,30 +52,36 @@ class Shared:
         name: str,
         *,
         max_age: float | None = None,
+        codec: Any = None,
         outage_timeout: float = 60.0,
     ) -> None:
         """name: 1 to 100 characters. max_age: remembered results older than that many seconds count as absent and are
-        replaced. outage_timeout: seconds that the database may be away. In that time no call starts; after it
-        SharedUnavailable fails the map.
+        replaced. codec: has encode(result) -> bytes and decode(data); the default encodes the types of idempotency
+        keys, exactly. Its name is stored with `name`, which refuses another one. outage_timeout: seconds that the
+        database may be away. In that time no call starts; after it SharedUnavailable fails the map.
 
         ValueError, TypeError: bad arguments. ImportError: psycopg is not installed."""
         begin(self)
         self._where = _checked(where)
         if not isinstance(name, str):
-            raise _options.bad_type("name", name, "a str of 1 to 100 characters")
+            raise _checks.bad_type("name", name, "a str of 1 to 100 characters")
         if not 1 <= len(name) <= 100 or "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
-            raise _options.bad_value("name", name, "1 to 100 characters that a database can store")
+            raise _checks.bad_value("name", name, "1 to 100 characters that a database can store")
         self._name = name
-        self._max_age = _options.optional_seconds("max_age", max_age)
-        self._outage_timeout = _options.seconds("outage_timeout", outage_timeout)
-        if math.isinf(self._outage_timeout):
-            raise _options.bad_value("outage_timeout", outage_timeout, "finite seconds")
+        self._max_age = _checks.optional_seconds("max_age", max_age)
+        self._codec = _check_codec(codec)
+        self._outage_timeout = _checks.finite("outage_timeout", outage_timeout, positive=True)
         self._stores: dict[int, Store] = {}
 
     @property
     def name(self) -> str:
         """The name under which results, rates and budgets are kept."""
         return self._name
+
+    @property
+    def codec(self) -> Any:
+        """What encodes and decodes its results. None: the default."""
+        return self._codec
 
     def remembered(self) -> int:
         """How many results are recorded, without those older than max_age."""
@@ -82,7 +90,7 @@ class Shared:
     def forget(self, *, older_than: float | None = None) -> int:
         """Drop remembered results, or those older than so many seconds. Returns how many. After forget() the name may
         have another codec."""
-        return self._store().forget(None if older_than is None else _options.seconds("older_than", older_than))
+        return self._store().forget(None if older_than is None else _checks.seconds("older_than", older_than))
 
     def reset(self) -> None:
         """Set the spent budget to 0, and delete the rates."""
@@ -121,7 +129,7 @@ class Shared:
         return f"Shared({said}, {self._name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (type(self), self._where, self._name, self._max_age, self._outage_timeout)
+        return _remake, (type(self), self._where, self._name, self._max_age, self._codec, self._outage_timeout)
 
 
 def read(where: str | Callable[[], str]) -> str:
@@ -143,9 +151,14 @@ def read(where: str | Callable[[], str]) -> str:
 
 
 def _remake(
-    kind: type[Shared], where: str | Callable[[], str], name: str, max_age: float | None, outage_timeout: float
+    kind: type[Shared],
+    where: str | Callable[[], str],
+    name: str,
+    max_age: float | None,
+    codec: Any,
+    outage_timeout: float,
 ) -> Shared:
-    return kind(where, name, max_age=max_age, outage_timeout=outage_timeout)
+    return kind(where, name, max_age=max_age, codec=codec, outage_timeout=outage_timeout)
 
 
 def _database(where: str) -> Database:
@@ -157,8 +170,8 @@ def _database(where: str) -> Database:
 
 def _checked(where: Any) -> str | Callable[[], str]:
     if callable(where):
-        if not _options.accepts(where, 0):
-            raise _options.bad_type("where", where, "a callable without arguments that returns a path or a URL")
+        if not _checks.accepts(where, 0):
+            raise _checks.bad_type("where", where, "a callable without arguments that returns a path or a URL")
         return where  # type: ignore[no-any-return]
     path = os.fspath(where) if isinstance(where, str | os.PathLike) else None
     if not isinstance(path, str):  # it is not shown, because it may be a password
@@ -169,3 +182,34 @@ def _checked(where: Any) -> str | Callable[[], str]:
             raise ValueError("where: 'env:' without the name of an environment variable (expected: env:NAME)")
         return str(path)
     return _database(path if path is where else f"sqlite:///{path}").key()
+
+
+def _check_codec(value: Any) -> Any:
+    for method in ("encode", "decode"):
+        found = getattr(value, method, None)
+        if value is not None and not (callable(found) and _checks.accepts(found, 1)):
+            raise _checks.bad_type("codec", value, "an object with encode(result) -> bytes and decode(data)")
+    return value
+
+
+def name_of(fn: Any) -> str:
+    """The name for the results of fn where a path stands for a Shared: its module and qualname. ValueError: fn has no
+    name that means the same function in every process."""
+    expected = "a function of a module or script; of another one name the results: Shared(path, name)"
+    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if isinstance(fn, MethodDescriptorType):  # str.upper has no module
+        module = fn.__objclass__.__module__
+    is_bound = not isinstance(getattr(fn, "__self__", None), type | ModuleType | None)  # to an object, with its state
+    if module in ("__main__", "__mp_main__"):  # the latter in processes that multiprocessing spawns
+        module = _name_of_main(sys.modules.get(module))
+    if not isinstance(module, str) or not isinstance(name, str) or is_bound or "<" in name:
+        raise _checks.bad_value("remember", fn, expected)
+    return f"{module}.{name}"
+
+
+def _name_of_main(main: ModuleType | None) -> str | None:
+    """The name of the module that runs as a program. None: it is typed in, as in a notebook."""
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name)
+    return None if path is None or hasattr(main, "get_ipython") else Path(path).stem

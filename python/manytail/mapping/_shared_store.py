@@ -302,9 +302,7 @@ class Store:
             f"RETURNING limit_id, tat, rate, {now}"
         )
 
-    def grant(
-        self, wanted: Sequence[Sequence[Part]], give_up: Event | None = None
-    ) -> tuple[list[Granted], float]:
+    def grant(self, wanted: Sequence[Sequence[Part]], give_up: Event | None = None) -> tuple[list[Granted], float]:
         """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the answers and the
         database's time. One transaction, which locks the rows of the limits."""
         limits = {part.limit: part for parts in wanted for part in parts}

@@ -171,10 +171,10 @@ class Progress(NamedTuple):
 class RetryLater(ManytailError):
     """Raised by fn when the other side says "not now" (429 or 503 with Retry-After): the item is deferred.
 
-    A deferred call is no attempt: it uses up none of `retries`. The item is called again after at least `after` seconds
+    A deferred call is no attempt: it uses up none of `times`. The item is called again after at least `after` seconds
     (finite, >= 0; otherwise it fails with ValueError). Until then no call of its key starts (without key: of this map);
-    running calls continue. An item whose deferrals would add up to more than `defer_timeout` fails with this exception
-    at once.
+    running calls continue. An item whose deferrals would add up to more than the `defer` of its Retry fails with this
+    exception at once.
     """
 
     __module__ = "manytail"

@@ -161,7 +161,7 @@ class ThreadWorkers:
         return True
 
     def _add(self, overdue: tuple[Item, BaseException] | None = None) -> bool:
-        """Start a thread. overdue: a call that was abandoned, and why. The thread reports it first: `retry_on` and
+        """Start a thread. overdue: a call that was abandoned, and why. The thread reports it first: `on` and
         `backoff` may take their time, so the timer must not call them."""
         worker = _Worker(overdue)
         self._made += 1
@@ -262,7 +262,7 @@ class ThreadWorkers:
     def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
-        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
+        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         asks = not (scheduler.gate is None and runner.memory is None and runner.permits is None)
         memory = runner.memory
         while True:
@@ -289,7 +289,7 @@ class ThreadWorkers:
 
     def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
-        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
+        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         while not worker.abandoned:
             item = result = None
             try:
@@ -439,7 +439,7 @@ class LoopWorkers:
 
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
-        succeeded = runner.succeeded if runner.options.batch == 1 else runner.returned
+        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         memory, permits, reports_starts = runner.memory, runner.permits, scheduler.reports_starts
         if runner.owner is not None:
             runner.owner.hold()

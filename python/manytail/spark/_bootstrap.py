@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import manytail
-from manytail.mapping import _options as options
+from manytail.mapping import _checks as checks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
     >>> urls.transform(map_concurrent, fetch, "status int").write.parquet("pages")  # doctest: +SKIP
     """
     if not hasattr(spark, "addArtifacts"):
-        raise options.bad_type("spark", spark, "a SparkSession")
+        raise checks.bad_type("spark", spark, "a SparkSession")
     files = _own_files() if wheel is None else _wheel_files(wheel)
     spark.addArtifacts(f"{_archive(files)}#manytail", archive=True)
     _refuse_other_versions(_try_import(spark), _version_of(files))
@@ -86,7 +86,7 @@ def _foreign_suffixes() -> tuple[str, ...]:
 def _wheel_files(wheel: Any) -> dict[str, bytes]:
     """The package in a wheel."""
     if not isinstance(wheel, str):
-        raise options.bad_type("wheel", wheel, "the path of a wheel, or None")
+        raise checks.bad_type("wheel", wheel, "the path of a wheel, or None")
     _refuse_foreign(wheel)
     if not Path(wheel).is_file():
         raise FileNotFoundError(f"wheel: {wheel!r} (expected: a file)")
@@ -95,9 +95,9 @@ def _wheel_files(wheel: Any) -> dict[str, bytes]:
             names = [name for name in archive.namelist() if name.startswith("manytail/") and not name.endswith("/")]
             found = {name.removeprefix("manytail/"): archive.read(name) for name in names}
     except zipfile.BadZipFile as error:
-        raise options.bad_value("wheel", wheel, f"a file that can be read as a wheel; {error}") from error
+        raise checks.bad_value("wheel", wheel, f"a file that can be read as a wheel; {error}") from error
     if "_version.py" not in found:
-        raise options.bad_value("wheel", wheel, "a wheel with the package manytail in it")
+        raise checks.bad_value("wheel", wheel, "a wheel with the package manytail in it")
     return found
 
 
@@ -106,10 +106,10 @@ def _refuse_foreign(wheel: str) -> None:
     parts = Path(wheel).name.removesuffix(".whl").split("-")
     if not wheel.endswith(".whl") or len(parts) < 5 or parts[0] != "manytail":
         expected = "the path of a wheel of manytail, such as manytail-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-        raise options.bad_value("wheel", wheel, expected)
+        raise checks.bad_value("wheel", wheel, expected)
     abi = f"cp{_PYTHON.replace('.', '')}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
     if parts[-2] != abi:
-        raise options.bad_value(
+        raise checks.bad_value(
             "wheel", wheel, f"a wheel for {abi}: executors have to have the driver's minor version of Python"
         )
 

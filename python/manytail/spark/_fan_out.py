@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from manytail import PubSubQueue, ShutDown, Subscriber
-from manytail.mapping import _options as options
+from manytail.mapping import _checks as checks
 
 from ._results import ERROR_TYPE, Results, arrow_and_fit, describe, raisable
 from ._rows import session_zone
@@ -79,9 +79,9 @@ def fan_out(
     >>> fan_out(flights, {"count": count, "write": write}, schema="n long").collect()  # doctest: +SKIP
     """
     if not isinstance(df, DataFrame):
-        raise options.bad_type("df", df, "a DataFrame")
-    options.whole("max_lag", max_lag, 1)
-    options.choice("errors", errors, ("raise", "column"))
+        raise checks.bad_type("df", df, "a DataFrame")
+    checks.whole("max_lag", max_lag, 1)
+    checks.choice("errors", errors, ("raise", "column"))
     zone, _ = session_settings(df.sparkSession)
     result = None if schema is None else result_types("schema", result_schema(schema), zone)
     if result is not None:
@@ -94,18 +94,18 @@ def fan_out(
 
 def _sinks(sinks: Any) -> dict[str, Sink]:
     if not isinstance(sinks, Mapping):
-        raise options.bad_type("sinks", sinks, "a mapping from names to callables")
+        raise checks.bad_type("sinks", sinks, "a mapping from names to callables")
     if not sinks:
-        raise options.bad_value("sinks", sinks, "at least one sink")
+        raise checks.bad_value("sinks", sinks, "at least one sink")
     for name, sink in sinks.items():
         if not isinstance(name, str):
-            raise options.bad_type("sinks", name, "a name, which is a string")
-        options.function(f"sinks[{name!r}]", sink)
-        if options.is_async(sink) or inspect.isgeneratorfunction(sink):
+            raise checks.bad_type("sinks", name, "a name, which is a string")
+        checks.function(f"sinks[{name!r}]", sink)
+        if checks.is_async(sink) or inspect.isgeneratorfunction(sink):
             expected = "a plain function: nothing would run the coroutine or generator that it returns"
-            raise options.bad_type(f"sinks[{name!r}]", sink, expected)
-        if not options.accepts(sink, 1):
-            raise options.bad_type(f"sinks[{name!r}]", sink, "a callable that takes one argument")
+            raise checks.bad_type(f"sinks[{name!r}]", sink, expected)
+        if not checks.accepts(sink, 1):
+            raise checks.bad_type(f"sinks[{name!r}]", sink, "a callable that takes one argument")
     return dict(sinks)
 
 

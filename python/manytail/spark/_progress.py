@@ -29,7 +29,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from manytail.mapping import Progress
-from manytail.mapping import _options as options
+from manytail.mapping import _checks as checks
 from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, display_of, draw
 from manytail.mapping._scheduler import Scheduler
 
@@ -267,11 +267,11 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     ...     urls.transform(map_concurrent, fetch, "status int").write.parquet("pages")
     """
     if not hasattr(spark, "addArtifacts"):
-        raise options.bad_type("spark", spark, "a SparkSession")
+        raise checks.bad_type("spark", spark, "a SparkSession")
     if address is not None and not isinstance(address, str):
-        raise options.bad_type("address", address, "a host name or address of this machine, or None")
+        raise checks.bad_type("address", address, "a host name or address of this machine, or None")
     if address == "":
-        raise options.bad_value("address", address, "a host name or address of this machine, or None")
+        raise checks.bad_value("address", address, "a host name or address of this machine, or None")
     host, why = (address, "") if address is not None else _host(spark)
     return Live(host, why, display_of(True, None) or _notebook_line())
 

@@ -1,4 +1,4 @@
-"""How `remember=True` records results: each as an Arrow record batch of one row, with types from the result schema.
+"""How `remember` records results: each as an Arrow record batch of one row, with types from the result schema.
 
 Results are written as slices of one column, and records are read as one stream. So Arrow converts them, without a
 Python call per value. What is read was written by another process and is not trusted: types come from the reader's own

@@ -214,11 +214,7 @@ class Task:
             sizeof=size_of,
         )
         keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
-        memory = (
-            Memory(options.shared, ArrowCodec(self.work.result))
-            if options.remember and options.shared is not None
-            else None
-        )
+        memory = None if options.remember is None else Memory(options.remember, ArrowCodec(self.work.result))
         runner = ThreadRunner(
             scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
         )
@@ -265,7 +261,7 @@ class Task:
         """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
         work, results = self.work, self.results
         fn, fit, check = work.fn, results.fit, results.check
-        if work.options.batch > 1:
+        if work.options.batch is not None:
             return self._call_batches(resource)
         if work.options.is_async or resource or work.options.wants_delivery or not work.names:
             return self._any_call(resource)

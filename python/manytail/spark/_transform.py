@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from manytail.mapping import Limit, Shared
 from manytail.mapping import _options as options
-from manytail.mapping._options import Options, RetryOn
+from manytail.mapping._options import Options
 
 from . import _metrics
 from ._progress import current_channel
@@ -34,31 +34,24 @@ def map_concurrent(
     schema: str | T.StructType,
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: str | Column | None = None,
-    per_key: int = 0,
+    per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
     priority: str | Column | None = None,
-    batch: int = 1,
-    linger: float = 0.0,
+    batch: int | Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
     limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     row_id: str | Column | None = None,
     shared: Shared | None = None,
-    remember: bool = False,
+    remember: str | PathLike[str] | Shared | None = None,
     columns: Literal["append", "replace"] = "append",
     metrics: bool = False,
     setup: Callable[[], Any] | None = None,
@@ -105,6 +98,10 @@ def map_concurrent(
         cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
     row_id : str or Column
         Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
+    remember : Shared, str or path
+        Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
+        called, in a retried task or in a job that is run again. A name that has results of another schema is a
+        ValueError. A URL is read in each worker process: a literal one must not contain a password.
     shared : Shared
         Names the database that all tasks share. Its URL is read in each worker process: a literal one must not contain
         a password.
@@ -130,17 +127,17 @@ def map_concurrent(
     ...     with urllib.request.urlopen(row.url, timeout=10) as answer:
     ...         return answer.status, answer.read()
     >>> schema = "status int, body binary"
-    >>> pages = urls.transform(map_concurrent, fetch, schema, workers=32, retries=3, errors="column")  # doctest: +SKIP
+    >>> pages = urls.transform(map_concurrent, fetch, schema, workers=32, retry=3, errors="column")  # doctest: +SKIP
     """
     if not isinstance(df, DataFrame):
-        raise options.bad_type("df", df, "a DataFrame")
+        raise checks.bad_type("df", df, "a DataFrame")
     checked = check_shared(
         options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
     )
     if not isinstance(error_column, str) or not error_column:
-        bad = options.bad_value if isinstance(error_column, str) else options.bad_type
+        bad = checks.bad_value if isinstance(error_column, str) else checks.bad_type
         raise bad("error_column", error_column, "a column name")
-    append = options.choice("columns", columns, ("append", "replace")) == "append"
+    append = checks.choice("columns", columns, ("append", "replace")) == "append"
     source = Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
@@ -154,7 +151,7 @@ def map_concurrent(
     result = result_types("schema", result_schema(schema), zone)
     fields = [*(source.schema.fields if append else ()), *result.fields]
     more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
-    if options.check_flag("metrics", metrics):
+    if checks.check_flag("metrics", metrics):
         more["metrics"] = T.StructField(_metrics.NAME, _metrics.TYPE)
     refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
     fields += more.values()
@@ -221,11 +218,11 @@ class Source:
         self._refused = _has_no_python_values if converts else _has_no_arrow_values
         self.schema = df.schema  # raises an AnalysisException of the input itself here, on Connect too
         if not self.schema.fields:
-            raise options.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
+            raise checks.bad_value("df", df, "at least one column: Spark hands no rows without columns to Python")
         for field in self.schema.fields:
             if found := _first_of(field.dataType, self._refused):
                 expected = "columns that have Python and Arrow values"
-                raise options.bad_type("df", df, f"{expected}; {field.name} has type {found}")
+                raise checks.bad_type("df", df, f"{expected}; {field.name} has type {found}")
         self._hidden: list[Column] = []
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
@@ -234,7 +231,7 @@ class Source:
         if column is None:
             return None
         if not isinstance(column, (str, Column)):
-            raise options.bad_type(option, column, "a column name or a Column")
+            raise checks.bad_type(option, column, "a column name or a Column")
         # In a struct, because Spark refuses a generator there: it would multiply rows.
         inner = F.struct((F.col(column) if isinstance(column, str) else column).alias("value")).getField("value")
         self._hidden.append(inner.alias(f"_manytail_{option}"))
@@ -255,13 +252,13 @@ class Source:
         for field, (option, column, kinds, expected) in zip(hidden, self._checks, strict=True):
             kind = field.dataType
             if not isinstance(kind, kinds) or (option == "key" and type(kind).__name__ in _NO_KEYS):
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if _first_of(kind, self._refused):
                 expected = f"{expected} that has Python and Arrow values"
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
             if option == "key" and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
                 expected = "a string that compares byte by byte"
-                raise options.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
+                raise checks.bad_type(option, column, f"{expected}; it is {kind.simpleString()}")
         return df.toDF(*[f"c{position}" for position in range(len(df.schema.fields))])
 
 
@@ -292,9 +289,9 @@ def result_schema(schema: str | T.StructType) -> T.StructType:
     parsed = parsed_type("schema", schema, "a DDL string or StructType")
     if not isinstance(parsed, T.StructType):
         named = "columns with names, such as 'status int, body string'"
-        raise (options.bad_value if isinstance(schema, str) else options.bad_type)("schema", schema, named)
+        raise (checks.bad_value if isinstance(schema, str) else checks.bad_type)("schema", schema, named)
     if not parsed.fields:
-        raise options.bad_value("schema", schema, "at least one column")
+        raise checks.bad_value("schema", schema, "at least one column")
     return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in parsed.fields])
 
 
@@ -304,9 +301,9 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
         try:
             return T.DataType.fromDDL(kind)
         except AnalysisException as error:  # a ParseException is one
-            raise options.bad_value(option, kind, expected) from error
+            raise checks.bad_value(option, kind, expected) from error
     if not isinstance(kind, T.DataType):
-        raise options.bad_type(option, kind, expected)
+        raise checks.bad_type(option, kind, expected)
     return kind
 
 
@@ -318,9 +315,9 @@ def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
         try:
             arrow_and_fit(field.dataType, local)
         except TypeError as error:
-            raise options.bad_type(option, shown, "types that have Python and Arrow values") from error
+            raise checks.bad_type(option, shown, "types that have Python and Arrow values") from error
         except ValueError as error:
-            raise options.bad_value(option, shown, "structs whose fields have different names") from error
+            raise checks.bad_value(option, shown, "structs whose fields have different names") from error
     return result
 
 
@@ -336,7 +333,7 @@ def refuse_equal_names(
         for name in names:
             fold = name if case_sensitive else name.lower()
             if fold in seen:
-                raise options.bad_value(option, name, expected)
+                raise checks.bad_value(option, name, expected)
             seen.add(fold)
 
     kept = source.names if append else []

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import types as T
 
 from manytail.mapping import Limit, Shared
 from manytail.mapping import _options as options
-from manytail.mapping._options import Options, RetryOn
+from manytail.mapping._options import Options
 
 from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError
@@ -31,22 +32,16 @@ def concurrent_udf(
     returnType: str | T.DataType | None = None,
     *,
     workers: int = 16,
-    max_in_flight: int = 0,
+    max_in_flight: int | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
-    retries: int = 0,
-    backoff: float | Callable[[int, BaseException], float] = 0.1,
-    max_backoff: float = 60.0,
-    retry_on: RetryOn = Exception,
-    defer_timeout: float = 600.0,
-    breaker: int = 0,
-    breaker_reset: float = 30.0,
-    breaker_open: Literal["wait", "fail"] = "wait",
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
     errors: Literal["raise", "column"] = "raise",
     limits: Limit | Sequence[Limit] = (),
     dedup: int = 0,
     shared: Shared | None = None,
-    remember: bool = False,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
     """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. It keeps the order
@@ -92,7 +87,7 @@ def concurrent_udf(
     if isinstance(fn, (str, T.DataType)) and returnType is None:  # @concurrent_udf("string")
         fn, returnType = None, fn
     if not isinstance(returnType, (str, T.DataType)):
-        raise options.bad_type("returnType", returnType, EXPECTED)
+        raise checks.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     checked = check_shared(
@@ -110,13 +105,13 @@ def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Op
     def column(*columns: str | Column) -> Column:
         width = len(columns)
         if not columns:
-            raise options.bad_value("columns", columns, "at least one column")
+            raise checks.bad_value("columns", columns, "at least one column")
         options.check_fn(fn, width, checked.setup is not None)
         zone, max_records = session_settings(SparkSession.active())
         fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
         work = Work(
             fn=fn,
-            options=replace(checked, wants_delivery="delivery" in options.unfilled(fn, width)),
+            options=replace(checked, wants_delivery="delivery" in checks.unfilled(fn, width)),
             result=result_types("returnType", T.StructType(fields), zone),
             time_zone=zone,
             max_records=max_records,

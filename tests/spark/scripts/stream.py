@@ -56,8 +56,7 @@ def start(spark, directory, note):
         key=F.col("id") % 5,
         per_key=2,
         order="completion",
-        shared=shared_in(directory),
-        remember=True,
+        remember=shared_in(directory),
     )
     after = F.col("id") + 1
     if hasattr(F, "arrow_udf"):  # concurrent_udf needs PySpark 4.1

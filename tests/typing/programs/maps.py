@@ -100,11 +100,26 @@ def pause(attempt: int, error: BaseException) -> float:
 
 
 concurrent_map(
-    fetch, urls, workers=8, max_in_flight=100, order="key", key=host, per_key=2, weights={"a": 2}, priority=len,
-    timeout=1, deadline=60.0, retries=3, backoff=pause, max_backoff=10, retry_on=(OSError, ValueError),
-    defer_timeout=60, setup=None, progress=show,
+    fetch,
+    urls,
+    workers=8,
+    max_in_flight=100,
+    order="key",
+    key=host,
+    per_key=2,
+    weights={"a": 2},
+    priority=len,
+    timeout=1,
+    deadline=60.0,
+    retry=Retry(3, (OSError, ValueError), backoff=pause, max_backoff=10, within=60, defer=60),
+    breaker=Breaker(3, when_open="fail"),
+    setup=None,
+    progress=show,
 )
-concurrent_map(fetch, urls, retry_on=lambda error: isinstance(error, OSError), backoff=0.5, progress=True)
+concurrent_map(fetch, urls, retry=Retry(2, lambda error: isinstance(error, OSError), backoff=0.5), progress=True)
+concurrent_map(
+    fetch, urls, retry=Retry(2, lambda error: RetryLater(1) if error.args else True), breaker=2, remember="a.db"
+)
 
 concurrent_map(fetch)  # error: call-overload, reportCallIssue
 concurrent_map(fetch, [1, 2])  # error: arg-type, reportCallIssue, reportArgumentType
@@ -114,7 +129,9 @@ concurrent_map(fetch, urls, worker=8)  # error: call-overload, reportCallIssue
 concurrent_map(fetch, urls, workers="8")  # error: call-overload, reportCallIssue, reportArgumentType
 concurrent_map(fetch, urls, errors="ignore")  # error: call-overload, reportCallIssue, reportArgumentType
 concurrent_map(fetch, urls, order="any")  # error: call-overload, reportCallIssue, reportArgumentType
-concurrent_map(fetch, urls, retry_on=OSError())  # error: call-overload, reportCallIssue, reportArgumentType
+concurrent_map(fetch, urls, retry=OSError)  # error: call-overload, reportCallIssue, reportArgumentType
+Retry(3, OSError())  # error: arg-type, reportArgumentType
+Breaker(3, when_open="stop")  # error: arg-type, reportArgumentType
 concurrent_map(fetch, urls, key=lambda url: url.host)  # error: attr-defined, arg-type, reportAttributeAccessIssue
 concurrent_map(fetch, urls, progress=nothing)  # error: arg-type, reportCallIssue, reportArgumentType
 wrong: Iterator[str] = concurrent_map(fetch, urls)  # error: arg-type, reportAssignmentType

@@ -1,0 +1,156 @@
+"""Checks of single values that users give: of options, and of what objects among them are made of.
+
+A bad one raises ValueError or TypeError with the text "option: value (expected: ...)".
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+
+def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
+    """Marks a field of a dataclass as what a user gives. `check(name, value, **more)` returns the kept value, or
+    raises."""
+    return {"check": partial(check, **more)}
+
+
+# ---------------------------------------------------------------------------------------------------- values
+def bad_value(option: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{option}: {value!r} (expected: {expected})")
+
+
+def bad_type(option: str, value: Any, expected: str) -> TypeError:
+    return TypeError(f"{option}: {value!r} of type {type(value).__qualname__} (expected: {expected})")
+
+
+def whole(option: str, value: Any, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise bad_type(option, value, f"an int >= {low}")
+    if value < low:
+        raise bad_value(option, value, f"an int >= {low}")
+    return value
+
+
+def optional_whole(option: str, value: Any, low: int) -> int | None:
+    return None if value is None else whole(option, value, low)
+
+
+def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise bad_value(option, value, " or ".join(repr(one) for one in allowed))
+    return value
+
+
+def function(option: str, value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise bad_type(option, value, "a callable")
+    return value  # type: ignore[no-any-return]
+
+
+def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
+    return None if value is None else function(option, value)
+
+
+def seconds(option: str, value: Any, *, positive: bool = False) -> float:
+    """A number >= 0, or > 0 if `positive`. May be infinite."""
+    expected = f"seconds, a number {'>' if positive else '>='} 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    if math.isnan(value) or value < 0 or (positive and value == 0):
+        raise bad_value(option, value, expected)
+    return float(value)
+
+
+def optional_seconds(option: str, value: Any) -> float | None:
+    found = math.inf if value is None else seconds(option, value, positive=True)
+    return None if math.isinf(found) else found
+
+
+def finite(option: str, value: Any, *, positive: bool = False) -> float:
+    found = seconds(option, value, positive=positive)
+    if math.isinf(found):
+        raise bad_value(option, value, f"seconds, a finite number {'>' if positive else '>='} 0")
+    return found
+
+
+def optional_rate(option: str, value: Any, what: str) -> float | None:
+    """Something per second, > 0. Infinity means no limit."""
+    if value is None:
+        return None
+    expected = f"{what} per second, a number > 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    if not value > 0 or 1 / value == math.inf:
+        raise bad_value(option, value, expected)
+    return None if value > sys.float_info.max else float(value)
+
+
+def optional_budget(option: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    expected = "what all calls may cost, a number >= 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    if not value >= 0:
+        raise bad_value(option, value, expected)
+    return None if value > sys.float_info.max else float(value)
+
+
+def check_weights(option: str, value: Any) -> dict[Any, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise bad_type(option, value, "a mapping from keys to ints >= 1")
+    for key, weight in value.items():
+        whole(f"{option}[{key!r}]", weight, 1)
+    return dict(value)
+
+
+def check_flag(option: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise bad_type(option, value, "True or False")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- functions
+def unwrapped(fn: Any) -> Any:
+    """The function itself: of a partial its function, of an object its `__call__`."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    if inspect.isroutine(fn) or isinstance(fn, type):
+        return fn
+    return getattr(type(fn), "__call__", fn)  # noqa: B004 - the method is meant
+
+
+def is_async(fn: Any) -> bool:
+    """Whether fn is a coroutine function, a partial of one, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(unwrapped(fn))
+
+
+def accepts(fn: Any, arguments: int, keywords: set[str] | frozenset[str] = frozenset()) -> bool:
+    """Whether fn can be called so. True for a builtin without a signature."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * arguments, **dict.fromkeys(keywords))
+    except TypeError:
+        return False
+    return True
+
+
+def unfilled(fn: Any, arguments: int) -> set[str]:
+    """The names of parameters that can be passed by keyword when the first `arguments` are passed by position."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return set()
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    taken = {one.name for one in positional[:arguments]}
+    return {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)} - taken

@@ -1,0 +1,165 @@
+"""What `Retry.http` says of an error: whether its request is made again, and when.
+
+No HTTP client is imported: what an error is, is told by the names that these clients use.
+
+    status     an int of three digits named status_code (requests, httpx, openai, anthropic), status (aiohttp, urllib3)
+               or code (urllib): of the error, of its `response`, or of the same of what caused it
+    headers    of the error or of its `response`
+    cause      `__cause__`, or a `reason` that is an exception (urllib, urllib3)
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from string import digits
+from typing import TYPE_CHECKING, Any
+
+from ._checks import bad_type, bad_value
+from ._types import RetryLater
+
+if TYPE_CHECKING:
+    from ._policies import On
+
+LARGEST_CAUSES = 10  # errors of a chain that are looked at
+
+# Errors without a status: the connection failed or broke, or the time was over. By the package, without the digits at
+# its end (httpx2), and the name of a class.
+BROKEN = {
+    "builtins.ConnectionError", "builtins.TimeoutError", "socket.gaierror", "ssl.SSLError",
+    "http.IncompleteRead", "http.BadStatusLine",
+    "urllib.NewConnectionError", "urllib.ProtocolError", "urllib.TimeoutError",
+    "requests.ConnectionError", "requests.Timeout", "requests.ChunkedEncodingError",
+    "httpx.TimeoutException", "httpx.NetworkError", "httpx.RemoteProtocolError", "httpx.ProxyError",
+    "aiohttp.ClientConnectionError", "aiohttp.ClientPayloadError",
+}  # fmt: skip
+UNREACHABLE = {  # of an OSError that is no ConnectionError
+    errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HttpErrors:
+    """The `on` of a Retry. One of `statuses` with a Retry-After is a RetryLater, without it an attempt; so is an error
+    of the connection. Everything else fails at once, unless `also` names it."""
+
+    statuses: tuple[int, ...]
+    also: On
+
+    def __repr__(self) -> str:
+        from ._policies import shown
+
+        return f"HttpErrors(statuses={self.statuses}, also={shown(self.also)})"
+
+    def __call__(self, error: BaseException) -> bool | RetryLater:
+        from ._policies import answer  # it imports this module
+
+        return self._of_request(error) or answer(self.also, error)
+
+    def _of_request(self, error: BaseException) -> bool | RetryLater:
+        if not isinstance(error, Exception):
+            return False
+        for one in causes(error):
+            status = status_of(one)
+            if status is not None:
+                if status not in self.statuses:
+                    return False
+                after = retry_after(one)
+                return True if after is None else RetryLater(after, f"status {status}, retry after {after:.3f} s")
+        return any(map(is_broken, causes(error)))
+
+
+def check_statuses(option: str, value: Any) -> tuple[int, ...]:
+    expected = "an iterable of HTTP statuses, ints from 100 to 599"
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise bad_type(option, value, expected)
+    statuses = list(value)
+    for status in statuses:
+        if isinstance(status, bool) or not isinstance(status, int):
+            raise bad_type(option, status, expected)
+        if not 100 <= status <= 599:
+            raise bad_value(option, status, expected)
+    return tuple(sorted({int(status) for status in statuses}))
+
+
+# ---------------------------------------------------------------------------------------------------- parts of an error
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what caused it."""
+    for _ in range(LARGEST_CAUSES):
+        yield error
+        reason = read(error, "reason")
+        cause = error.__cause__ or (reason if isinstance(reason, BaseException) else None)
+        if cause is None:
+            return
+        error = cause
+
+
+def read(place: Any, name: str) -> Any:
+    """The attribute; None if there is none, or if it raises, as some properties of clients do."""
+    try:
+        return getattr(place, name, None)
+    except Exception:
+        return None
+
+
+def status_of(error: BaseException) -> int | None:
+    for place in (error, read(error, "response")):
+        for name in ("status_code", "status", "code"):
+            value = read(place, name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                if 100 <= value <= 599:
+                    return int(value)
+                break
+    return None
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether the connection failed or broke, or the time was over."""
+    names = {f"{kind.__module__.partition('.')[0].rstrip(digits)}.{kind.__name__}" for kind in type(error).__mro__}
+    return not names.isdisjoint(BROKEN) or (isinstance(error, OSError) and error.errno in UNREACHABLE)
+
+
+# ---------------------------------------------------------------------------------------------------- Retry-After
+def retry_after(error: Any) -> float | None:
+    """Seconds that its headers ask to wait. None: they do not, or cannot be read."""
+    headers = {**headers_of(read(error, "response")), **headers_of(error)}
+    milliseconds = seconds_of(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1_000
+    value = headers.get("retry-after")
+    seconds = seconds_of(value)
+    if seconds is not None or value is None:
+        return seconds
+    at = date_of(value)
+    if at is None:
+        return None
+    now = date_of(headers.get("date")) or datetime.now(UTC)  # the server's clock, because the date is one of it
+    return max(0.0, (at - now).total_seconds())
+
+
+def headers_of(place: Any) -> dict[str, str]:
+    """Its headers by their names in small letters."""
+    try:
+        return {str(name).lower(): str(value) for name, value in read(place, "headers").items()}
+    except Exception:
+        return {}
+
+
+def seconds_of(value: str | None) -> float | None:
+    try:
+        found = float(value or "")
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def date_of(value: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(value or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

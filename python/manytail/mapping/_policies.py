@@ -1,0 +1,153 @@
+"""What a map does after failures, and how it forms batches: `Retry`, `Breaker` and `Batch`. Frozen values.
+
+Each field of a class stands once, with its default and its check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from ._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
+from ._http import HttpErrors, check_statuses
+from ._types import RetryLater
+
+On = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool | RetryLater]
+Backoff = float | Callable[[int, BaseException], float]
+
+
+# ---------------------------------------------------------------------------------------------------- checks
+def check_on(option: str, value: Any) -> On:
+    expected = "an exception class, a tuple of them, or a callable that takes the exception"
+    if isinstance(value, (type, tuple)):
+        for kind in value if isinstance(value, tuple) else (value,):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise bad_type(option, value, expected)
+    elif not callable(value) or not accepts(value, 1):
+        raise bad_type(option, value, expected)
+    return value  # type: ignore[no-any-return]
+
+
+def check_backoff(option: str, value: Any) -> Backoff:
+    if callable(value):
+        if not accepts(value, 2):
+            raise bad_type(option, value, "a callable that takes the attempt's number and the exception")
+        return value  # type: ignore[no-any-return]
+    return finite(option, value)
+
+
+def answer(on: On, error: BaseException) -> bool | RetryLater:
+    """Whether `on` names the error, or defers its item. Runs the user's callable."""
+    if isinstance(on, (type, tuple)):
+        return isinstance(error, on)
+    found = on(error)
+    return found if isinstance(found, RetryLater) else bool(found)
+
+
+# ---------------------------------------------------------------------------------------------------- values
+class Policy:
+    """Checks the fields where the object is made; shows those that differ from their defaults."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+
+    def __repr__(self) -> str:
+        first, *others = fields(self)  # type: ignore[arg-type]
+        given = [shown(getattr(self, first.name))]
+        for one in others:
+            value = getattr(self, one.name)
+            if value != one.default:
+                given.append(f"{one.name}={shown(value)}" if one.kw_only else shown(value))
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def shown(value: Any) -> str:
+    """Classes by their names, as in source."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
+    return value.__qualname__ if isinstance(value, type) else repr(value)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Retry(Policy):
+    """When an item is called again after a call that failed. `retry=3` is `retry=Retry(3)`.
+
+    times: calls after the first that failed, at most. on: which errors are worth one: classes, or a callable that gets
+    the error and returns a bool, or a RetryLater: the item is deferred. backoff, max_backoff: seconds before attempt
+    k + 1: min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1]. A callable gets (k, error) and returns
+    the seconds, or the item fails with ValueError. within: no attempt of an item starts later than that after its first
+    one started; it fails with its last error. defer: seconds that the waits of RetryLater of one item may add up to.
+
+    ValueError, TypeError: bad arguments.
+    """
+
+    __module__ = "manytail"
+
+    times: int = field(default=3, kw_only=False, metadata=by(whole, low=0))
+    on: On = field(default=Exception, kw_only=False, metadata=by(check_on))
+    backoff: Backoff = field(default=0.1, metadata=by(check_backoff))
+    max_backoff: float = field(default=60.0, metadata=by(seconds, positive=True))
+    within: float | None = field(default=None, metadata=by(optional_seconds))
+    defer: float = field(default=600.0, metadata=by(seconds))
+
+    @classmethod
+    def http(
+        cls,
+        times: int = 4,
+        *,
+        also: On = (),
+        statuses: Iterable[int] = (408, 425, 429, 500, 502, 503, 504),
+        backoff: Backoff = 0.5,
+        max_backoff: float = 60.0,
+        within: float | None = None,
+        defer: float = 600.0,
+    ) -> Retry:
+        """For an fn that raises what HTTP clients raise: urllib, requests, httpx, aiohttp, and SDKs made of them.
+
+        One of `statuses` with a Retry-After header (seconds, or an HTTP date; retry-after-ms) is a RetryLater, without
+        it an attempt; another status fails at once. Without a status: a connection that failed or broke, or a timeout,
+        is an attempt. Everything else fails at once, unless `also` names it. Equal arguments make an equal Retry.
+
+        ValueError, TypeError: bad arguments.
+        """
+        on = HttpErrors(check_statuses("statuses", statuses), check_on("also", also))
+        return cls(times, on, backoff=backoff, max_backoff=max_backoff, within=within, defer=defer)
+
+    def answer(self, error: BaseException) -> bool | RetryLater:
+        """Whether an attempt that failed with this error may be repeated. Runs the user's callable."""
+        return answer(self.on, error)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Breaker(Policy):
+    """Lets a key rest whose calls fail. `breaker=5` is `breaker=Breaker(5)`.
+
+    failures: after so many failed calls of a key in a row (no key: of the map) none of it starts for `reset` seconds,
+    then one probe. when_open: "wait", or "fail": its waiting items fail at once with BreakerOpen.
+
+    ValueError, TypeError: bad arguments.
+    """
+
+    __module__ = "manytail"
+
+    failures: int = field(default=5, kw_only=False, metadata=by(whole, low=1))
+    reset: float = field(default=30.0, metadata=by(finite, positive=True))
+    when_open: Literal["wait", "fail"] = field(default="wait", metadata=by(choice, allowed=("wait", "fail")))
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Batch(Policy):
+    """fn gets a list of items and returns a sequence of as many results. `batch=32` is `batch=Batch(32)`.
+
+    size: items of one key in a list, at most. A batch starts when it is full, at the input's end, when the window is
+    full, or when a worker is free and its first item has waited `linger` seconds (0: takes what waits).
+
+    ValueError, TypeError: bad arguments.
+    """
+
+    __module__ = "manytail"
+
+    size: int = field(kw_only=False, metadata=by(whole, low=1))
+    linger: float = field(default=0.0, metadata=by(finite))
