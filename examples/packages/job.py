@@ -25,7 +25,7 @@ import urllib3
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
-from manytail import Budget, Rate, RetryLater, Shared
+from manytail import Budget, Rate, Retry, RetryLater, Shared
 from manytail.demo.cli import interrupt
 from manytail.demo.session import spark_session
 from manytail.spark import Delivery, fan_out, map_concurrent
@@ -76,8 +76,8 @@ def look_up(packages: DataFrame, url: str, shared: Shared, *, rate: float, budge
     """
     return packages.repartition(TASKS, "section").transform(
         map_concurrent, ask, "packages long, bytes long", setup=partial(connect, url), workers=WORKERS,
-        key="section", per_key=PER_KEY, order="completion", retries=2, retry_on=urllib3.exceptions.HTTPError,
-        shared=shared, remember=True, row_id=sf.concat_ws("=", "package", "version"), errors="column", metrics=True,
+        key="section", per_key=PER_KEY, order="completion", retry=Retry(2, urllib3.exceptions.HTTPError),
+        remember=shared, row_id=sf.concat_ws("=", "package", "version"), errors="column", metrics=True,
         limits=[
             Rate(rate, shared=shared, name="calls"), Budget(budget, cost="price", shared=shared, name="money"),
         ],

@@ -37,6 +37,7 @@ from manytail import (
     BudgetExceeded,
     DeadlineExceeded,
     Outcome,
+    Retry,
     RetryLater,
     Shared,
     aconcurrent_map,

@@ -9,7 +9,7 @@ import pytest
 from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Delivery, Progress, RetryLater, concurrent_map
+from manytail import Batch, Delivery, Progress, Retry, RetryLater, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -25,7 +25,7 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Way) -> None:
             raise OSError("777")
         return [2 * item for item in items]
 
-    results = mapped(fn, range(1_000), batch=50, linger=3_600, retries=0, workers=8, errors="return")
+    results = mapped(fn, range(1_000), batch=Batch(50, linger=3_600), workers=8, errors="return")
     assert [one.result for one in results if one.ok] == [2 * item for item in range(1_000) if item != 777]
     assert isinstance(results[777].error, OSError)
     assert len(calls) <= 20 + 12
@@ -87,7 +87,7 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> No
         calls.append(items)
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
-    results = mapped(fn, range(100), batch=20, linger=3_600, retries=1, backoff=0, workers=4, errors="return")
+    results = mapped(fn, range(100), batch=Batch(20, linger=3_600), retry=Retry(1, backoff=0), workers=4, errors="return")
     assert [one.result for one in results if one.ok] == [item for item in range(100) if item % 10]
     failures = [one for one in results if not one.ok]
     assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [
@@ -124,7 +124,7 @@ def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
         assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
     else:
         assert mapped(
-            lambda items: fn(items, Delivery()), range(3), batch=3, linger=3_600, workers=1
+            lambda items: fn(items, Delivery()), range(3), batch=Batch(3, linger=3_600), workers=1
         ) == [0, 1, 2]
     assert raised == [1, 2]
 
@@ -157,7 +157,7 @@ def test_what_a_lazy_result_raises_fails_the_call() -> None:
     def fn(items: list[int]) -> Sequence[int]:
         return Lazy() if 1 in items else items
 
-    zero, one, two = mapped(fn, range(3), batch=3, linger=3_600, errors="return")  # the halves are 0; 1 and 2
+    zero, one, two = mapped(fn, range(3), batch=Batch(3, linger=3_600), errors="return")  # the halves are 0; 1 and 2
     assert (zero.result, type(one.error), two.result) == (0, ZeroDivisionError, 2)
 
 

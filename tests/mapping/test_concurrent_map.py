@@ -18,7 +18,7 @@ import pytest
 from support.maps import Way, collect, everywhere, in_callers_loops, in_loops, mapped
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
-from manytail import Budget, DeadlineExceeded, Delivery, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop

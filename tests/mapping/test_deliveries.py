@@ -7,7 +7,7 @@ import pytest
 from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE
 
-from manytail import Delivery, Outcome, RetryLater, concurrent_map
+from manytail import Batch, Delivery, Outcome, Retry, RetryLater, concurrent_map
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._types import SpentNames
 
@@ -40,7 +40,7 @@ def test_a_retried_call_is_told_its_attempt_its_key_and_the_error_before(mapped:
         assert (delivery.task_attempt, repr(delivery)) == (0, "Delivery(attempt=4, task_attempt=0, key='k')")
         return item
 
-    assert mapped(fn, [7], key=lambda item: "k", retries=3, backoff=0) == [7]
+    assert mapped(fn, [7], key=lambda item: "k", retry=Retry(3, backoff=0)) == [7]
     assert [(attempt, key, error and error.args) for attempt, key, error, _ in seen] == [
         (1, "k", None), (2, "k", (1,)), (2, "k", (1,)), (3, "k", (3,)), (4, "k", (4,)),
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_a_batch_gets_one_delivery_with_a_key_for_each_item(mapped: Way) -> None
             raise OSError(len(seen))
         return items
 
-    outcomes = mapped(fn, range(4), batch=4, linger=3_600, workers=1, retries=1, backoff=0, errors="return")
+    outcomes = mapped(fn, range(4), batch=Batch(4, linger=3_600), workers=1, retry=Retry(1, backoff=0), errors="return")
     assert [one.ok for one in outcomes] == [True, True, False, True]
     assert all(keys == list(map(idempotency_key, items)) for items, _, _, keys in seen)
     whole = [(attempt, error and error.args) for items, attempt, error, _ in seen if len(items) == 4]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from support.maps import Way, everywhere, mapped
 
-from manytail import BudgetExceeded, RetryLater, TooManyFailures
+from manytail import Batch, BudgetExceeded, Retry, RetryLater, TooManyFailures
 
 
 @everywhere
@@ -60,7 +60,7 @@ def test_a_fatal_error_ends_the_map_at_once(mapped: Way, fatal: Any) -> None:
 
     results: list[Any] = []
     with pytest.raises(PermissionError) as caught:
-        mapped(fn, range(10**6), into=results, errors="return", retries=5, backoff=0, retry_on=PermissionError,
+        mapped(fn, range(10**6), into=results, errors="return", retry=Retry(5, PermissionError, backoff=0),
                fatal=fatal, workers=1)  # fmt: skip
     assert calls.count(3) == 1
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
@@ -76,7 +76,7 @@ def test_a_fatal_error_of_a_batch_is_not_split(mapped: Way) -> None:
         raise PermissionError
 
     with pytest.raises(PermissionError):
-        mapped(fn, range(8), batch=8, linger=3_600, errors="return", retries=3, fatal=PermissionError)
+        mapped(fn, range(8), batch=Batch(8, linger=3_600), errors="return", retry=3, fatal=PermissionError)
     assert len(calls) == 1
 
 

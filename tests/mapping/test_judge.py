@@ -2,7 +2,8 @@
 
 import pytest
 
-from manytail import Rate, RetryLater
+import manytail
+from manytail import Breaker, Rate, Retry, RetryLater
 from manytail.mapping._admission import Lane
 from manytail.mapping._item import Batch, Item, Unfit
 from manytail.mapping._options import Options

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.maps import Way, everywhere, mapped
 
-from manytail import BreakerOpen, Budget, BudgetExceeded, Rate, RetryLater
+from manytail import Breaker, BreakerOpen, Budget, BudgetExceeded, Rate, Retry, RetryLater
 from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
@@ -114,7 +114,7 @@ def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Way) -> None
     def fn(item: int) -> None:
         raise OSError(item)
 
-    (failure,) = mapped(fn, [1], limits=Budget(2), retries=9, backoff=0, errors="return")
+    (failure,) = mapped(fn, [1], limits=Budget(2), retry=Retry(9, backoff=0), errors="return")
     assert isinstance(failure.error, OSError)
     assert failure.attempts == 2
 

@@ -14,10 +14,12 @@ from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
 from manytail import (
+    Batch,
     Budget,
     BudgetExceeded,
     DeadlineExceeded,
     Rate,
+    Retry,
     RetryLater,
     Shared,
     SharedUnavailable,
@@ -184,9 +186,9 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
 
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
-    mapped(service, range(500), shared=shared, remember=True)
+    mapped(service, range(500), remember=shared)
     limits = [rate(shared, 0.001), budget(shared, 0.0)]
-    assert len(mapped(service, range(500), shared=shared, remember=True, limits=limits)) == 500
+    assert len(mapped(service, range(500), remember=shared, limits=limits)) == 500
     assert spent_in(shared) == 0.0
     assert len(service.calls) == 500
 
@@ -233,7 +235,7 @@ def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, mapped):
         calls.extend(items)
         return [item * 10 for item in items]
 
-    results = mapped(fn, range(10), limits=budget(shared, 7), batch=4, workers=1, errors="return", retries=2)
+    results = mapped(fn, range(10), limits=budget(shared, 7), batch=4, workers=1, errors="return", retry=2)
     assert calls == list(range(7))
     assert [one.result for one in results[:7]] == [item * 10 for item in range(7)]
     assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
@@ -251,7 +253,7 @@ def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mappe
         first = len(calls) == 2
         return [RetryLater(0.01) if first and item == 0 else item for item in items]
 
-    results = mapped(fn, range(4), limits=budget(shared, 9), batch=4, linger=3_600, workers=1, errors="return")
+    results = mapped(fn, range(4), limits=budget(shared, 9), batch=Batch(4, linger=3_600), workers=1, errors="return")
     # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
     assert sorted(map(tuple, calls)) in (
         [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
@@ -276,7 +278,7 @@ def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
             raise RetryLater(0.0)
         return items
 
-    one, two = mapped(fn, [1, 2], batch=2, linger=3_600.0, **options)
+    one, two = mapped(fn, [1, 2], batch=Batch(2, linger=3_600.0), **options)
     assert (one.result, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
     assert calls == [[1], [1]]
     assert spent_in(shared) == 3
@@ -292,7 +294,7 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
             raise RetryLater(0.0)
         raise OSError("its own")
 
-    (failed,) = mapped(fn, [1], limits=budget(shared, 2.0), retries=5, backoff=0.0, errors="return")
+    (failed,) = mapped(fn, [1], limits=budget(shared, 2.0), retry=Retry(5, backoff=0.0), errors="return")
     assert str(failed.error) == "its own"
     assert (failed.attempts, calls) == (1, [1, 1])
 

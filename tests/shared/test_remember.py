@@ -98,7 +98,7 @@ def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatc
         return [service(item) for item in items]
 
     for items in (range(10), range(30)):
-        results = mapped(fn, items, shared=shared, remember=True, limits=rate(shared, 1e6), batch=4, workers=1)
+        results = mapped(fn, items, remember=shared, limits=rate(shared, 1e6), batch=4, workers=1)
         assert results == [f"result of {item}" for item in items]
     assert set(service.calls) == set(range(30))
     assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
@@ -124,7 +124,7 @@ def test_items_of_another_type_are_other_items(sqlite):
 
 def test_an_item_without_a_key_fails_alone(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
-    good, bad = mapped(service, [1, object()], shared=shared, remember=True, errors="return")
+    good, bad = mapped(service, [1, object()], remember=shared, errors="return")
     assert good.result == "result of 1"
     assert isinstance(bad.error, TypeError)
     assert service.calls == [1]
@@ -143,7 +143,7 @@ def test_failures_and_deferrals_are_not_recorded(sqlite):
         return item
 
     for _ in range(2):
-        results = mapped(fails, range(3), shared=shared, remember=True, errors="return")
+        results = mapped(fails, range(3), remember=shared, errors="return")
         assert [one.ok for one in results] == [False, True, True]
     assert sorted(calls) == [0, 0, 1, 1, 2]
     assert shared.remembered() == 2
@@ -331,7 +331,7 @@ def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, 
         return look_up(ids, give_up)
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
-    assert mapped(str, range(2), shared=shared, remember=True, limits=rate(shared, 50.0), workers=2) == ["0", "1"]
+    assert mapped(str, range(2), remember=shared, limits=rate(shared, 50.0), workers=2) == ["0", "1"]
     assert next(lookups) <= 4  # when the items come, and before their calls: one for each item, or for both
 
 

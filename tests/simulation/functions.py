@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from manytail import DeadlineExceeded
+from manytail import DeadlineExceeded, RetryLater
 
 from .settings import Never, Settings, Trouble
 

@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import BudgetExceeded, Empty, Rate, RetryLater, Shared
+from manytail import BudgetExceeded, Empty, Rate, Retry, RetryLater, Shared
 from manytail.mapping._options import Options
 
 from .code import Code
@@ -560,6 +560,7 @@ class SharedWorld:
 def options_of(settings: SharedSettings) -> Options:
     own = {"rate": settings.rate, "per_key_rate": settings.per_key_rate, "cost_rate": settings.cost_rate}
     shared = Shared("never made.db", "a")  # nothing opens it
+    remember: Any = settings if settings.remember else None  # any object: the scheduler only asks whether there is one
     limits = tuple(
         Rate(
             rate * settings.boldness, per_key=name == "per_key_rate", cost=float if name == "cost_rate" else None,
@@ -568,8 +569,8 @@ def options_of(settings: SharedSettings) -> Options:
         for name, rate in own.items() if rate is not None
     )  # fmt: skip
     return Options(
-        workers=settings.workers, order=settings.order, keyed=True, retries=2, backoff=0.1, errors="return",
-        prioritised=settings.prioritised, limits=limits, remember=settings.remember,
+        workers=settings.workers, order=settings.order, keyed=True, retry=Retry(2, backoff=0.1), errors="return",
+        prioritised=settings.prioritised, limits=limits, remember=remember,
     )  # fmt: skip
 
 

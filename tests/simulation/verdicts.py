@@ -29,7 +29,7 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         return Expected("defer", error.after, error.after)
     if functions.is_fatal(settings, error):
         return Expected("fail", error=error)
-    if attempt > settings.retries or (settings.never_retry and isinstance(error, Never)):
+    if settings.never_retry and isinstance(error, Never):
         return Expected("fail", error=error)
     if settings.retry_on == "raises":
         return Expected("fail", error=functions.Raised)

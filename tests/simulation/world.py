@@ -17,7 +17,19 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from manytail import Budget, Concurrency, DeadlineExceeded, Empty, Limit, Rate, RetryLater, ShutDown
+from manytail import (
+    Batch,
+    Breaker,
+    Budget,
+    Concurrency,
+    DeadlineExceeded,
+    Empty,
+    Limit,
+    Rate,
+    Retry,
+    RetryLater,
+    ShutDown,
+)
 from manytail.mapping._item import Unfit
 from manytail.mapping._ledger import Tokens
 from manytail.mapping._options import Options
@@ -689,14 +701,11 @@ def options_of(settings: Settings) -> Options:
         errors=settings.errors,
         max_failures=settings.max_failures,
         fatal=functions.fatal(settings),
-        breaker=settings.breaker,
-        breaker_reset=settings.breaker_reset,
-        breaker_open=settings.breaker_open,
+        breaker=breaker if settings.breaker else None,
         limits=limits_of(settings),
-        dedup=settings.dedup,
-        remember=bool(settings.known),
-        batch=settings.group,
-        linger=settings.linger,
+        dedup=settings.dedup or None,
+        remember=remember,
+        batch=Batch(settings.group, linger=settings.linger) if settings.group > 1 else None,
     )
 
 

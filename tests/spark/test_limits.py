@@ -9,7 +9,7 @@ from pyspark.errors import PySparkValueError
 from pyspark.sql import functions as F
 from support.notes import Notes
 
-from manytail import Rate
+from manytail import Batch, Breaker, Rate
 from manytail.spark import Delivery, concurrent_udf, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])

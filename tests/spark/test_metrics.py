@@ -8,7 +8,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from support.databases import Database
 
-from manytail import Rate, RetryLater, Shared
+from manytail import Batch, Rate, Retry, RetryLater, Shared
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.spark import map_concurrent

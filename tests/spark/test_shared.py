@@ -171,7 +171,7 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
 
     shared = Shared(sqlite.url, "udf")
     budget = Budget(8, shared=shared, name="budget")
-    column = concurrent_udf(double, "long", shared=shared, remember=True, limits=budget, errors="column")
+    column = concurrent_udf(double, "long", remember=shared, limits=budget, errors="column")
     df = spark.range(0, 10, 1, 1).select(column("id").alias("v"))
     for _ in range(2):
         rows = [row.v for row in df.collect()]

@@ -21,7 +21,7 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery", "Limit", "Outcome",
-    "Progress", "Rate", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures", "aconcurrent_map",
-    "concurrent_map",
+    "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
+    "Limit", "Outcome", "Progress", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures",
+    "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

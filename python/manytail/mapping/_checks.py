@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -76,29 +75,6 @@ def finite(option: str, value: Any, *, positive: bool = False) -> float:
     if math.isinf(found):
         raise bad_value(option, value, f"seconds, a finite number {'>' if positive else '>='} 0")
     return found
-
-
-def optional_rate(option: str, value: Any, what: str) -> float | None:
-    """Something per second, > 0. Infinity means no limit."""
-    if value is None:
-        return None
-    expected = f"{what} per second, a number > 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value > 0 or 1 / value == math.inf:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
-
-
-def optional_budget(option: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    expected = "what all calls may cost, a number >= 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if not value >= 0:
-        raise bad_value(option, value, expected)
-    return None if value > sys.float_info.max else float(value)
 
 
 def check_weights(option: str, value: Any) -> dict[Any, int] | None:

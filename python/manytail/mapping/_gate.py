@@ -51,7 +51,7 @@ from manytail import MultiQueue
 
 from ._admission import Admission, Lane
 from ._batches import Former
-from ._breaker import Breaker
+from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._idempotency import idempotency_key
 from ._item import Batch, Item
@@ -90,7 +90,8 @@ class LaneLimits:
         self.slots: Any = JointSlots() if is_joint(options) else None
         if self.slots is None and options.per_key_rate is not None:
             self.slots = LeasedSlots(options.per_key_rate)
-        self.breaker = Breaker(options.breaker, options.breaker_reset) if options.breaker else None
+        breaker = options.breaker
+        self.breaker = None if breaker is None else BreakerState(breaker.failures, breaker.reset)
         self.is_to_ask = False  # `_leasing`
 
     @property
@@ -124,16 +125,17 @@ class Gate:
         self._rates = {name: LeasedSlots(rate) for name, rate in rates.items()}
         self.leasing = Leasing(options)
         self._leases = bool(self._given)
-        self._dedup = Dedup(options.dedup) if options.dedup else None
+        self._within = math.inf if options.retry.within is None else options.retry.within
+        self._dedup = None if options.dedup is None else Dedup(options.dedup)
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
         in_order = options.order == "key" and options.prioritised
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
-        self._breaks = options.breaker > 0
-        self._refuses = self._breaks and options.breaker_open == "fail"
-        self._limits_lanes = options.per_key_rate is not None or options.breaker > 0 or self._joint
+        self._breaks = options.breaker is not None
+        self._refuses = options.breaker is not None and options.breaker.when_open == "fail"
+        self._limits_lanes = options.per_key_rate is not None or self._breaks or self._joint
         self._limits_lanes = self._limits_lanes or (self.owner is not None and self.owner.keyed)
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
         if options.per_key_rate is not None or (self.owner is not None and self.owner.keyed):
@@ -215,7 +217,7 @@ class Gate:
             call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
             if self._leases and not self._lane_has_slot(call.lane, now):
                 self._wait_for_lease(call, now)
-            elif self._choose(call):
+            elif self._choose(call, now):
                 if self._leases and not self._has_slots(call, now):
                     self._wait_for_lease(call, now)
                 else:
@@ -277,11 +279,14 @@ class Gate:
             due = math.inf if full or self._hurry else now
             self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
 
-    def _choose(self, call: Item) -> bool:
-        """Remove from the next call the items that get the result of an equal item. Returns whether any is left."""
+    def _choose(self, call: Item, now: float) -> bool:
+        """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
+        Returns whether any is left."""
         chosen = call.members()
         if self._dedup is not None:
             chosen = [item for item in chosen if self._is_called(item)]
+        if self._within < math.inf:
+            chosen = [item for item in chosen if not self._gave_up(item, now)]
         if not chosen:
             self._take_out(call)
             self._begin(call)
@@ -330,6 +335,9 @@ class Gate:
         self._begin(call)
         self._admission.keep(call)
         self.starts[call] = start
+        for item in members:
+            if item.attempts == 0:
+                item.first_start = now
         if self._batched:
             for item in members:
                 item.attempts += 1
@@ -469,9 +477,14 @@ class Gate:
         for attempts of one of its items is over."""
         start, lane = self.starts[item], item.lane
         late = now > start.until or lane.paused_until > now
+        late = late or (self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(item)))
         late = late or (self._breaks and bool(lane.limits.breaker.stops(start.period, now)))
         start.begun = not late
         return late
+
+    def _called_before(self, call: Item) -> list[Item]:
+        """The items of a call in `ready` that had an attempt before. Those of a batch count the attempt to come."""
+        return [item for item in call.members() if item.attempts > self._batched]
 
     def missed(self, call: Item, now: float) -> None:
         start = self._end(call)

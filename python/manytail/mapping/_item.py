@@ -15,13 +15,14 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "identity", "key",
-        "known", "lane", "last_error", "looked_up", "priority", "result", "size", "value",
+        "attempts", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
+        "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
     begun: bool  # it passed the gate before; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate, a limit of `shared` or a delivery
+    first_start: float  # when its first attempt passed the gate; only where there is a gate
     delivery: Delivery  # of its last call; only where fn gets one
     cost: float  # what it takes of shared limits with a cost; only where the options have one
     costs: tuple[float, ...]  # what it takes of the other limits; only where one of them has a cost

@@ -33,7 +33,7 @@ from weakref import WeakSet
 from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Event
 
-from . import _ledger, _options
+from . import _checks, _ledger
 from ._ledger import Account, Never, Permits, Spending, Taken, Tokens, Wait, Waiter
 from ._types import BudgetExceeded
 
@@ -134,16 +134,16 @@ class Limit:
         from ._shared import Shared
 
         self.cost = _checked_cost(cost)
-        self.per_key = _options.check_flag("per_key", per_key)
-        self.per_task = _options.check_flag("per_task", per_task)
+        self.per_key = _checks.check_flag("per_key", per_key)
+        self.per_task = _checks.check_flag("per_task", per_task)
         if shared is not None and not isinstance(shared, Shared):
-            raise _options.bad_type("shared", shared, "a Shared")
+            raise _checks.bad_type("shared", shared, "a Shared")
         if shared is not None and per_task:
-            raise _options.bad_value("per_task", per_task, "False with shared: a limit is of a task, or shared")
+            raise _checks.bad_value("per_task", per_task, "False with shared: a limit is of a task, or shared")
         if name is not None and not isinstance(name, str):
-            raise _options.bad_type("name", name, "a str of 1 to 100 characters")
+            raise _checks.bad_type("name", name, "a str of 1 to 100 characters")
         if (name is None and shared is not None) or not (name is None or 1 <= len(name) <= 100):
-            raise _options.bad_value("name", name, "1 to 100 characters; a shared limit needs a name")
+            raise _checks.bad_value("name", name, "1 to 100 characters; a shared limit needs a name")
         self.shared = shared
         self.name = name
         self._begin()
@@ -254,14 +254,14 @@ class Rate(Limit):
         self.per = per
         self.burst = checked_amount("burst", burst)
         if isinstance(per, str):
-            self._per = PERIODS[_options.choice("per", per, PERIODS)]
+            self._per = PERIODS[_checks.choice("per", per, PERIODS)]
         else:
-            self._per = _options.finite("per", per)
+            self._per = _checks.finite("per", per)
             if self._per == 0:
-                raise _options.bad_value("per", per, "seconds, a finite number > 0")
+                raise _checks.bad_value("per", per, "seconds, a finite number > 0")
         self.interval = self._per / self.amount  # seconds per unit of cost
         if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
-            raise _options.bad_value("amount", amount, "a number > 0 that per can be divided by")
+            raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
         super().__init__(cost, per_key, per_task, shared, name)
 
     def _new_account(self, key: Any) -> Account:
@@ -332,7 +332,7 @@ class Concurrency(Limit):
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, positive=True, infinite=True)
-        self.lease = _options.seconds("lease", lease, positive=True)
+        self.lease = _checks.seconds("lease", lease, positive=True)
         super().__init__(cost, per_key, per_task, shared, name)
 
     def _new_account(self, key: Any) -> Account:
@@ -349,13 +349,13 @@ def checked_amount(name: str, value: Any, *, positive: bool = False, infinite: b
     """A finite number >= 0; > 0 where `positive`, and perhaps infinite."""
     expected = f"a {'' if infinite else 'finite '}number {'>' if positive else '>='} 0"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _options.bad_type(name, value, expected)
+        raise _checks.bad_type(name, value, expected)
     try:
         found = float(value)
     except OverflowError:
-        raise _options.bad_value(name, value, expected) from None
+        raise _checks.bad_value(name, value, expected) from None
     if not (found > 0 if positive else found >= 0) or (math.isinf(found) and not infinite):
-        raise _options.bad_value(name, value, expected)
+        raise _checks.bad_value(name, value, expected)
     return found
 
 
@@ -363,8 +363,8 @@ def _checked_cost(cost: Any) -> Any:
     """A function of an item or, for frames, the name of a column or the column."""
     if cost is None or isinstance(cost, str) or type(cost).__name__ == "Column":
         return cost
-    if not callable(cost) or not _options.accepts(cost, 1):
-        raise _options.bad_type("cost", cost, "a callable that takes the item")
+    if not callable(cost) or not _checks.accepts(cost, 1):
+        raise _checks.bad_type("cost", cost, "a callable that takes the item")
     return cost
 
 

@@ -34,8 +34,9 @@ from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
-from ._options import Options, RetryOn
+from ._options import Options
 from ._permits import permits_of
+from ._policies import Breaker, On, Retry
 from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
@@ -69,11 +70,10 @@ def concurrent_map(
     breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
-    fatal: RetryOn = (),
+    fatal: On = (),
     limits: Limit | Sequence[Limit] = (),
-    dedup: int = 0,
+    dedup: int | None = None,
     item_id: Callable[[Any], Any] | None = None,
-    shared: Shared | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
@@ -94,23 +94,21 @@ def concurrent_map(
     key, per_key, weights, priority: at most per_key calls of a key at once. The lowest priority starts first (None is
     last); within a priority keys are served round robin, by weight. All this applies to the items in the window. It
     changes when calls start, never the promised order.
-    batch, linger: fn gets a list of up to `batch` items of one key and returns a sequence of as many results. An
-    element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is full, at the
-    input's end, when the window is full, or when a worker is free and its first item has waited `linger` seconds. It is
-    one call for workers, per_key and timeout; what it costs is the sum of its items'. When a batch of several fails
-    for good, each half is called on its own. A result that is no sequence or has another length, a timeout, and the
-    deadline fail all its items.
-    retries, backoff, max_backoff, retry_on: up to `retries` further calls after an exception that retry_on names
-    (classes, or a predicate), after min(backoff * 2**(k-1), max_backoff) seconds x a random factor in [0.5, 1], or
-    after backoff(k, error) seconds. A waiting item holds no worker, and goes before new items of its key and priority.
-    RetryLater defers an item without using up a retry, for `defer_timeout` s in all.
+    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
+    results. An element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is
+    full, at the input's end, when the window is full, or when a worker is free and its first item has waited `linger`
+    seconds. It is one call for workers, per_key and timeout; what it costs is the sum of its items'. When a batch of
+    several fails for good, each half is called on its own. A result that is no sequence or has another length, a
+    timeout, and the deadline fail all its items.
+    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
+    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
+    a retry.
     timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
     result dropped; more than `workers` live abandoned calls fail the map. deadline: seconds from the first item, for
     everything. Then every item that is not done fails with DeadlineExceeded, and the input is read to its end without
     calls.
-    breaker, breaker_reset, breaker_open: after `breaker` failed calls of a key in a row (no key: of the map) none of it
-    starts for breaker_reset seconds, then one probe. "fail": the waiting items of the key fail at once with
-    BreakerOpen.
+    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
+    starts for a while, then one probe.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
     all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
     they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
@@ -119,18 +117,17 @@ def concurrent_map(
     the last `dedup` ones. The key is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates,
     times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
     with TypeError. After a failure the next equal item is called.
-    shared, remember, codec: remember=True looks results up in the database of `shared` (in bulk, at most 1 s before the
-    call or before a slot that it missed), and records new ones (at most 0.5 s or 200 results after they came, and
-    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
-    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are identified by their
-    idempotency key. codec has encode(result) -> bytes and decode(data); the default encodes the types of such a key,
-    exactly. A result that it refuses is emitted, not recorded, and logged once. While the database is away no call
-    starts; after its outage_timeout the map fails with SharedUnavailable. A limit with `shared` holds for everything
-    that uses its name there, in database time; with per_key keys have the types of idempotency keys.
+    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
+    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
+    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
+    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
+    recorded. Items are identified by their idempotency key. A result that the codec refuses is emitted, not recorded,
+    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
+    SharedUnavailable.
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
     has no result. max_failures: as soon as more items than that have failed, the map ends as with "raise", by
-    TooManyFailures. fatal: an error that it names (as retry_on does) ends the map as with "raise", whatever errors
+    TooManyFailures. fatal: an error that it names (as `on` of a Retry does) ends the map as with "raise", whatever errors
     says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
@@ -167,11 +164,10 @@ def aconcurrent_map(
     breaker: int | Breaker | None = None,
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
-    fatal: RetryOn = (),
+    fatal: On = (),
     limits: Limit | Sequence[Limit] = (),
-    dedup: int = 0,
+    dedup: int | None = None,
     item_id: Callable[[Any], Any] | None = None,
-    shared: Shared | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Progress], None] = False,
@@ -243,7 +239,7 @@ class Plan:
             if self.options.costed:
                 costed = [limit for limit in self.options.shared_limits.values() if limit.cost is not None]
                 item.cost = cost_of(costed[0], value)
-            if self.options.remember or (self.options.dedup and not expired):
+            if self.options.remember is not None or (self.options.dedup is not None and not expired):
                 item.identity = self.identity(value)
         except BaseException as error:
             item.error = error
@@ -300,7 +296,7 @@ class Plan:
     def delivery(self, call: Item) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
         items = call.to_call()
-        if self.options.dedup or self.options.remember:
+        if self.options.identifies:
             keys = [item.identity for item in items]
             identify: Callable[[], Any] = (lambda: keys) if isinstance(call, Batch) else (lambda: keys[0])
         elif isinstance(call, Batch):
@@ -330,13 +326,13 @@ def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
         "progress": None if isinstance(progress, bool) else progress,
     }
     for option, function in functions.items():
-        if function is not None and not (callable(function) and _options.accepts(function, 1)):
-            raise _options.bad_type(option, function, "a callable that takes one argument")
+        if function is not None and not (callable(function) and _checks.accepts(function, 1)):
+            raise _checks.bad_type(option, function, "a callable that takes one argument")
     for limit in options.limits:
         if limit.cost is not None and not callable(limit.cost):
-            raise _options.bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
+            raise _checks.bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
     costs = any(limit.cost is not None for limit in options.limits)
-    describes = key is not None or priority is not None or costs or options.remember or options.dedup > 0
+    describes = options.identifies or costs or key is not None or priority is not None
     return Plan(fn, options, key, priority, item_id, progress, describes)
 
 

@@ -6,12 +6,29 @@ A bad option raises ValueError or TypeError with the text "option: value (expect
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ._checks import (
+    accepts,
+    bad_type,
+    bad_value,
+    by,
+    check_weights,
+    choice,
+    function,
+    is_async,
+    optional_function,
+    optional_seconds,
+    optional_whole,
+    unfilled,
+    unwrapped,
+    whole,
+)
+from ._policies import Batch, Breaker, On, Retry, answer, check_on
 from ._types import NO_NAMES, SpentNames
 
 if TYPE_CHECKING:
@@ -33,86 +50,8 @@ def policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
     return kind(value)
 
 
-def optional_whole(option: str, value: Any, low: int) -> int | None:
-    return None if value is None else whole(option, value, low)
-
-
-def choice(option: str, value: Any, allowed: Iterable[str]) -> str:
-    if not isinstance(value, str) or value not in allowed:
-        raise bad_value(option, value, " or ".join(repr(one) for one in allowed))
-    return value
-
-
-def function(option: str, value: Any) -> Callable[..., Any]:
-    if not callable(value):
-        raise bad_type(option, value, "a callable")
-    return value  # type: ignore[no-any-return]
-
-
-def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
-    return None if value is None else function(option, value)
-
-
-def seconds(option: str, value: Any, *, positive: bool = False) -> float:
-    """A number >= 0, or > 0 if `positive`. May be infinite."""
-    expected = f"seconds, a number {'>' if positive else '>='} 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    if math.isnan(value) or value < 0 or (positive and value == 0):
-        raise bad_value(option, value, expected)
-    return float(value)
-
-
-def optional_seconds(option: str, value: Any) -> float | None:
-    found = math.inf if value is None else seconds(option, value, positive=True)
-    return None if math.isinf(found) else found
-
-
-def finite(option: str, value: Any) -> float:
-    found = seconds(option, value)
-    if math.isinf(found):
-        raise bad_value(option, value, "seconds, a finite number >= 0")
-    return found
-
-
-def check_weights(option: str, value: Any) -> dict[Any, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise bad_type(option, value, "a mapping from keys to ints >= 1")
-    for key, weight in value.items():
-        whole(f"{option}[{key!r}]", weight, 1)
-    return dict(value)
-
-
-def check_backoff(option: str, value: Any) -> float | Callable[[int, BaseException], float]:
-    if callable(value):
-        if not accepts(value, 2):
-            raise bad_type(option, value, "a callable that takes the attempt's number and the exception")
-        return value  # type: ignore[no-any-return]
-    found = seconds(option, value)
-    if math.isinf(found):
-        raise bad_value(option, value, "finite seconds, or a callable that gets the attempt's number and the exception")
-    return found
-
-
-def check_retry_on(option: str, value: Any) -> RetryOn:
-    expected = "an exception class, a tuple of them, or a callable that takes the exception"
-    if isinstance(value, (type, tuple)):
-        for kind in value if isinstance(value, tuple) else (value,):
-            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise bad_type(option, value, expected)
-    elif not callable(value) or not accepts(value, 1):
-        raise bad_type(option, value, expected)
-    return value  # type: ignore[no-any-return]
-
-
-def check_shared(option: str, value: Any) -> Shared | None:
-    from ._shared import Shared  # here, because few maps have one
-
-    if value is not None and not isinstance(value, Shared):
-        raise bad_type(option, value, "a Shared")
-    return value
+def optional_policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
+    return None if value is None else policy(option, value, kind, low)
 
 
 def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
@@ -152,9 +91,12 @@ def check_shared_limits(options: Options) -> None:
         raise bad_value("limits", shared, "shared limits without burst and with one cost, which is not of a key's Rate")
 
 
-def check_flag(option: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise bad_type(option, value, "True or False")
+def check_remember(option: str, value: Any) -> Any:
+    """A Shared, or a path, of which `remembering` makes one."""
+    from ._shared import Shared
+
+    if value is not None and not isinstance(value, (str, os.PathLike, Shared)):
+        raise bad_type(option, value, "a path, a URL or a Shared")
     return value
 
 
@@ -184,24 +126,17 @@ class Options:
     batch: Batch | None = field(default=None, metadata=by(optional_policy, kind=Batch, low=1))
     timeout: float | None = field(default=None, metadata=by(optional_seconds))
     deadline: float | None = field(default=None, metadata=by(optional_seconds))
-    retries: int = field(default=0, metadata=by(whole, low=0))
-    backoff: float | Callable[[int, BaseException], float] = field(default=0.1, metadata=by(check_backoff))
-    max_backoff: float = field(default=60.0, metadata=by(seconds))
-    retry_on: RetryOn = field(default=Exception, metadata=by(check_retry_on))
-    defer_timeout: float = field(default=600.0, metadata=by(seconds))
-    breaker: int = field(default=0, metadata=by(whole, low=0))
-    breaker_reset: float = field(default=30.0, metadata=by(finite))
-    breaker_open: str = field(default="wait", metadata=by(choice, allowed=("wait", "fail")))
+    retry: Retry = field(default=Retry(0), metadata=by(policy, kind=Retry, low=0))
+    breaker: Breaker | None = field(default=None, metadata=by(optional_policy, kind=Breaker, low=1))
+    max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
+    fatal: On = field(default=(), metadata=by(check_on))
     limits: tuple[Limit, ...] = field(default=(), metadata=by(check_limits))
-    dedup: int = field(default=0, metadata=by(whole, low=0))
-    shared: Shared | None = field(default=None, metadata=by(check_shared))
+    dedup: int | None = field(default=None, metadata=by(optional_whole, low=1))
     remember: Shared | None = field(default=None, metadata=by(check_remember))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
-    max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
-    fatal: RetryOn = field(default=(), metadata=by(check_retry_on))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry_on cannot
-    # name; whether fn is `async def`, and has a parameter `delivery`.
+    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry cannot name;
+    # whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
@@ -212,7 +147,18 @@ class Options:
     @property
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
-        return self.breaker > 0 or self.batch > 1 or self.dedup > 0 or bool(self.limits)
+        others = (self.breaker, self.batch, self.dedup, self.retry.within)
+        return bool(self.limits) or any(option is not None for option in others)
+
+    @property
+    def calls_items(self) -> int:
+        """How many items a call may have."""
+        return 1 if self.batch is None else self.batch.size
+
+    @property
+    def identifies(self) -> bool:
+        """Whether each item gets an idempotency key."""
+        return self.dedup is not None or self.remember is not None
 
     # ------------------------------------------------------------------------------------------------ limits
     @cached_property
@@ -267,6 +213,7 @@ class Options:
         limit: Any = self.shared_limits.get("budget")
         return None if limit is None else limit.amount
 
+    # ------------------------------------------------------------------------------------------------ fatal errors
     @property
     def fatal_kinds(self) -> tuple[type[BaseException], ...]:
         """The classes that `fatal` names; of a predicate none."""
@@ -276,19 +223,7 @@ class Options:
 
     def is_fatal(self, error: BaseException) -> bool:
         """Whether this error ends the map. Runs the user's predicate."""
-        if isinstance(self.fatal, (type, tuple)):
-            return isinstance(error, self.fatal)
-        return bool(self.fatal(error))
-
-    @property
-    def calls_items(self) -> int:
-        """How many items a call may have."""
-        return 1 if self.batch is None else self.batch.size
-
-    @property
-    def identifies(self) -> bool:
-        """Whether each item gets an idempotency key."""
-        return self.dedup is not None or self.remember is not None
+        return bool(answer(self.fatal, error))
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -313,8 +248,9 @@ def check(
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
     check_shared_limits(options)
     if not keyed:
-        need = {"per_key": options.per_key > 0, "weights": options.weights is not None, "order": options.order == "key"}
-        for name, needed in {**need, "limits": any(limit.per_key for limit in options.limits)}.items():
+        need = {"per_key": options.per_key is not None, "weights": options.weights is not None}
+        need.update({"order": options.order == "key", "limits": any(limit.per_key for limit in options.limits)})
+        for name, needed in need.items():
             if needed:
                 raise bad_value(name, given[name], "key is given")
     if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
@@ -325,7 +261,6 @@ def check(
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     if options.max_failures is not None and options.errors == "raise":
         raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
-    check_remember(options)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)

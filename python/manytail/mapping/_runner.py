@@ -569,7 +569,7 @@ class Runner:
         return overdue
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
-        """Report a call that ran out of time. final: no call follows, so `retry_on` and `backoff` are not asked."""
+        """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
         if self.options.wants_delivery:
             item.delivery._end()
         if isinstance(item, Batch):

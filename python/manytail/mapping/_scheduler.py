@@ -120,7 +120,7 @@ class Scheduler:
             prioritised=options.prioritised,
             in_order=options.order == "key",
             weight_of=weight_of,
-            shows_keys=options.breaker_open == "fail",
+            shows_keys=options.breaker is not None and options.breaker.when_open == "fail",
         )
         self.gate = Gate(options, self.admission) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
@@ -346,13 +346,10 @@ class Scheduler:
     def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
         retry = self.options.retry
         if isinstance(error, RetryLater):
-            after = _seconds("RetryLater.after", error.after)
-            if (item.deferred or 0.0) + after > options.defer_timeout:
-                return self.failure(error)
-            return Verdict(Kind.DEFER, after)
-        if options.is_fatal(error):
+            return self._defer(item, error, error)
+        if self.options.is_fatal(error):
             return Verdict(Kind.FAIL, error=error, fatal=True)
-        if attempt > options.retries or isinstance(error, options.never_retry) or not options.retries_on(error):
+        if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
             return Verdict(Kind.FAIL, error=error)
         answer = retry.answer(error)
         if isinstance(answer, RetryLater):

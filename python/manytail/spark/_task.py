@@ -120,7 +120,7 @@ class InputBatch:
                 row.priority = float("inf") if priority is None else priority
         if any(position is not None for position in work.costs):
             set_costs(rows, work, [None if at is None else self.batch.column(at).to_pylist() for at in work.costs])
-        if work.options.dedup or work.options.remember:
+        if work.options.identifies:
             for row, digest in zip(rows, row_digests(self._identifying()), strict=True):
                 row.identity = digest
         if work.metrics:
@@ -218,7 +218,7 @@ class Task:
         runner = ThreadRunner(
             scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
         )
-        for shared in (options.shared, options.limits_shared):
+        for shared in (options.limits_shared, options.remember):
             if shared is not None:
                 shared._keep()  # a worker process runs many tasks
         reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
@@ -339,7 +339,7 @@ class Task:
         if not options.wants_delivery:
             return nullcontext()
         rows: list[Any] = call.to_call()
-        if options.dedup or options.remember:
+        if options.identifies:
             makers: list[Callable[[], str]] = [partial(str, row.identity) for row in rows]
         else:
             makers = [partial(row.batch.idempotency_key, row.index) for row in rows]

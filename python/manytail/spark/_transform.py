@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -13,7 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Limit, Shared
+from manytail.mapping import Batch, Breaker, Limit, Retry, Shared
+from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options
 
@@ -48,9 +50,8 @@ def map_concurrent(
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
     limits: Limit | Sequence[Limit] = (),
-    dedup: int = 0,
+    dedup: int | None = None,
     row_id: str | Column | None = None,
-    shared: Shared | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     columns: Literal["append", "replace"] = "append",
     metrics: bool = False,
@@ -71,12 +72,10 @@ def map_concurrent(
         `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns. They are nullable, whatever it says.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, setup
+    workers, max_in_flight, timeout, deadline, retry, breaker, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
-    batch, linger : int, float
-        With a batch of more than one, `fn(rows)` gets a list of rows of one key and returns a sequence of as many
-        results.
+    batch : int or Batch
+        `fn(rows)` gets a list of up to so many rows of one key and returns a sequence of as many results.
     limits : Rate, Budget, Concurrency, or a list of them
         A limit holds for all tasks, jobs and clusters that use its Shared. One without `shared` must say
         `per_task=True`: each task has its own. Its cost is a column (a name or a Column), numeric, >= 0. Null or
@@ -102,13 +101,6 @@ def map_concurrent(
         Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
         called, in a retried task or in a job that is run again. A name that has results of another schema is a
         ValueError. A URL is read in each worker process: a literal one must not contain a password.
-    shared : Shared
-        Names the database that all tasks share. Its URL is read in each worker process: a literal one must not contain
-        a password.
-    remember : bool
-        Results are recorded in `shared`, in Arrow's format. A row whose result was recorded when it was looked up is
-        not called, in a retried task or in a job that is run again. A name that has results of another schema is a
-        ValueError.
 
     Returns
     -------
@@ -178,18 +170,18 @@ def check_shared(checked: Options) -> Options:
     """Checks that apply only where options are sent to other processes."""
     for limit in checked.limits:
         if limit.shared is None and not limit.per_task:
-            raise options.bad_value(
-                "limits", limit, "shared, which all tasks keep together, or per_task=True: each task has its own"
-            )
+            expected = "shared, which all tasks keep together, or per_task=True: each task has its own"
+            raise checks.bad_value("limits", limit, expected)
         if callable(limit.cost):
-            raise options.bad_value("limits", limit, "a cost that is a column: its name or a Column")
-    for shared in [checked.shared, *(limit.shared for limit in checked.limits)]:
+            raise checks.bad_value("limits", limit, "a cost that is a column: its name or a Column")
+    given = [("limits", limit.shared) for limit in checked.limits]
+    for option, shared in [*given, ("remember", checked.remember)]:
         if shared is not None and shared._has_literal_password():
-            raise options.bad_value(
-                "shared",
-                shared,
-                "a URL without a password, which travels with the job: env:NAME, or a callable that returns it",
-            )
+            expected = "a URL without a password, which travels with the job: env:NAME, or a callable that returns it"
+            raise checks.bad_value(option, shared, expected)
+    if checked.remember is not None and checked.remember.codec is not None:
+        expected = "a Shared without codec: results are recorded in Arrow's format"
+        raise checks.bad_value("remember", checked.remember, expected)
     return checked
 
 

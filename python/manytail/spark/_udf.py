@@ -15,7 +15,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Limit, Shared
+from manytail.mapping import Breaker, Limit, Retry, Shared
+from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options
 
@@ -39,8 +40,7 @@ def concurrent_udf(
     breaker: int | Breaker | None = None,
     errors: Literal["raise", "column"] = "raise",
     limits: Limit | Sequence[Limit] = (),
-    dedup: int = 0,
-    shared: Shared | None = None,
+    dedup: int | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
@@ -55,8 +55,7 @@ def concurrent_udf(
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    workers, max_in_flight, timeout, deadline, retries, backoff, max_backoff, retry_on, defer_timeout, breaker,
-    breaker_reset, breaker_open, limits, dedup, shared, remember, setup
+    workers, max_in_flight, timeout, deadline, retry, breaker, limits, dedup, remember, setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from typing import Any, Literal, assert_type
 
-from manytail import Delivery, Outcome, Progress, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Breaker, Delivery, Outcome, Progress, Retry, RetryLater, aconcurrent_map, concurrent_map
 
 
 class Client:
@@ -69,7 +69,7 @@ for page in concurrent_map(fetch_with, urls, setup=Client):
     assert_type(page, bytes)
 for page in concurrent_map(afetch_with, urls, setup=Client):
     assert_type(page, bytes)
-for page in concurrent_map(functools.partial(fetch_with, retries=2), urls, setup=Client):
+for page in concurrent_map(functools.partial(fetch_with, retry=2), urls, setup=Client):
     assert_type(page, bytes)
 for number in concurrent_map(lambda url: len(url), urls):
     assert_type(number, int)
