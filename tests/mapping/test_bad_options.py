@@ -9,17 +9,17 @@ from manytail import Rate, concurrent_map
 
 RATE = Rate(1)
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"breaker": -1}, ValueError, "breaker: -1 (expected: an int >= 0)"),
-    ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 0)"),
-    ({"breaker_reset": float("inf")}, ValueError, "breaker_reset: inf (expected: seconds, a finite number >= 0)"),
-    ({"breaker_reset": "1"}, TypeError, "breaker_reset: '1' of type str (expected: seconds, a number >= 0)"),
-    ({"breaker_open": "stop"}, ValueError, "breaker_open: 'stop' (expected: 'wait' or 'fail')"),
+    ({"retry": -1}, ValueError, "retry: -1 (expected: an int >= 0, or a Retry)"),
+    ({"retry": True}, TypeError, "retry: True of type bool (expected: an int >= 0, or a Retry)"),
+    ({"retry": None}, TypeError, "retry: None of type NoneType (expected: an int >= 0, or a Retry)"),
+    ({"breaker": 0}, ValueError, "breaker: 0 (expected: an int >= 1, or a Breaker)"),
+    ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 1, or a Breaker)"),
     ({"limits": 3}, TypeError, "limits: 3 of type int (expected: a Rate, a Budget, a Concurrency, or a list of them)"),
     ({"limits": [RATE, RATE]}, ValueError, "(expected: each limit once, and different names)"),
     ({"limits": [Rate(1, name="a"), Rate(2, name="a")]}, ValueError, "(expected: each limit once, and different"),
     ({"limits": Rate(2, per_key=True)}, ValueError, "(expected: key is given)"),
     ({"limits": Rate(2, cost="price")}, ValueError, "(expected: a cost that is a function"),
-    ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1)"),
+    ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1, or a Batch)"),
     (
         {"batch": 10, "workers": 4, "max_in_flight": 39},
         ValueError,

@@ -87,7 +87,8 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> No
         calls.append(items)
         return [OSError(item) if item % 10 == 0 else item for item in items]
 
-    results = mapped(fn, range(100), batch=Batch(20, linger=3_600), retry=Retry(1, backoff=0), workers=4, errors="return")
+    batch = Batch(20, linger=3_600)
+    results = mapped(fn, range(100), batch=batch, retry=Retry(1, backoff=0), workers=4, errors="return")
     assert [one.result for one in results if one.ok] == [item for item in range(100) if item % 10]
     failures = [one for one in results if not one.ok]
     assert [(failure.item, failure.error.args, failure.attempts) for failure in failures] == [

@@ -15,7 +15,7 @@ from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import Budget, Rate, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Batch, Budget, Rate, Retry, RetryLater, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
@@ -53,7 +53,7 @@ TIMED: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 60},
     "deadline": {"deadline": 60},
     "rate": {"limits": Rate(1e6)},
-    "linger": {"batch": 2, "linger": 0.001},
+    "linger": {"batch": Batch(2, linger=0.001)},
     "progress": {"progress": lambda seen: None},
 }
 
@@ -275,7 +275,7 @@ def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Cal
         items() if kind is iter else list(range(4)),
         workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
         limits=Budget(100, cost=note("cost", 1)),
-        setup=note("setup", None), retry=Retry(1, note("retry_on", True), backoff=note("backoff", 0)),
+        setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)),
     )  # fmt: skip
     var.reset(token)
     assert len(list(results)) == 4

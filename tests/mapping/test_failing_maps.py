@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from support.maps import Way, everywhere, mapped
 
-from manytail import Batch, BudgetExceeded, Retry, RetryLater, TooManyFailures
+from manytail import Batch, Budget, BudgetExceeded, Retry, RetryLater, TooManyFailures
 
 
 @everywhere
@@ -83,7 +83,7 @@ def test_a_fatal_error_of_a_batch_is_not_split(mapped: Way) -> None:
 @everywhere
 def test_errors_that_fn_did_not_raise_may_be_fatal(mapped: Way) -> None:
     with pytest.raises(BudgetExceeded):
-        mapped(str, range(10), budget=3, errors="drop", fatal=BudgetExceeded)
+        mapped(str, range(10), limits=Budget(3), errors="drop", fatal=BudgetExceeded)
 
     def key(item: int) -> int:
         return 1 // item

@@ -17,7 +17,9 @@ DEFAULTS = {one.name: one.default for one in fields(Options)}
 def test_the_signature_has_every_option_with_its_default(function: Callable[..., Any]) -> None:
     given = {name: one for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert set(given) == {*CHECKS, "key", "priority", "item_id", "progress"}
-    assert {name: given[name].default for name in CHECKS} == {name: DEFAULTS[name] for name in CHECKS}
+    assert {name: check(name, given[name].default) for name, check in CHECKS.items()} == {
+        name: DEFAULTS[name] for name in CHECKS
+    }
 
 
 @pytest.mark.parametrize("name", CHECKS)

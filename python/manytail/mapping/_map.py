@@ -127,8 +127,8 @@ def concurrent_map(
     errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
     exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
     has no result. max_failures: as soon as more items than that have failed, the map ends as with "raise", by
-    TooManyFailures. fatal: an error that it names (as `on` of a Retry does) ends the map as with "raise", whatever errors
-    says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
+    TooManyFailures. fatal: an error that it names (as `on` of a Retry does) ends the map as with "raise", whatever
+    errors says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.

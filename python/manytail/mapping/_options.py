@@ -135,8 +135,8 @@ class Options:
     remember: Shared | None = field(default=None, metadata=by(check_remember))
     errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
     setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry cannot name;
-    # whether fn is `async def`, and has a parameter `delivery`.
+    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry cannot
+    # name; whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
