@@ -16,10 +16,10 @@ from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
     DeadlineExceeded,
-    Progress,
     RetryLater,
     Shared,
     SharedUnavailable,
+    Stats,
     concurrent_map,
 )
 from manytail.mapping import _remember
@@ -216,7 +216,7 @@ def test_progress_counts_what_was_remembered(sqlite):
     shared, seen = Shared(sqlite.url, "a"), []
     mapped(str, range(10), shared=shared, remember=True)
     mapped(str, range(15), shared=shared, remember=True, progress=seen.append)
-    assert isinstance(seen[-1], Progress)
+    assert isinstance(seen[-1], Stats)
     assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
 

@@ -12,13 +12,14 @@ from ._types import (
     DeadlineExceeded,
     Delivery,
     Outcome,
-    Progress,
+    Quantiles,
     RetryLater,
     SharedUnavailable,
+    Stats,
     TooManyFailures,
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Progress", "RetryLater", "Shared",
-    "SharedUnavailable", "TooManyFailures", "aconcurrent_map", "concurrent_map",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "RetryLater", "Shared",
+    "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -15,15 +15,16 @@ from ._types import (
     DeadlineExceeded,
     Delivery,
     Outcome,
-    Progress,
+    Quantiles,
     RetryLater,
     SharedUnavailable,
+    Stats,
     TooManyFailures,
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Progress", "RetryLater", "Shared",
-    "SharedUnavailable", "TooManyFailures",
+    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "RetryLater", "Shared",
+    "SharedUnavailable", "Stats", "TooManyFailures",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
@@ -51,7 +52,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -68,7 +69,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -85,7 +86,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -102,7 +103,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -119,7 +120,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -136,7 +137,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -153,7 +154,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -170,7 +171,7 @@ def concurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
@@ -187,7 +188,7 @@ def aconcurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
 def aconcurrent_map(
@@ -204,7 +205,7 @@ def aconcurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
@@ -221,7 +222,7 @@ def aconcurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
 def aconcurrent_map(
@@ -238,5 +239,5 @@ def aconcurrent_map(
     cost: Callable[[_T], float] | None = None, cost_rate: float | None = None, budget: float | None = None,
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
-    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Progress], None] = False,
+    setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[Outcome[_T, _R]]: ...
