@@ -9,7 +9,7 @@ import pytest
 from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Batch, Delivery, Progress, Retry, RetryLater, concurrent_map
+from manytail import Batch, Delivery, Retry, RetryLater, Stats, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -195,7 +195,7 @@ def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
 @pytest.mark.parametrize("batch", [1, 7])
 def test_equal_items_share_one_call(mapped: Way, batch: int) -> None:
     called: list[int] = []
-    seen: list[Progress] = []
+    seen: list[Stats] = []
 
     def fn(items: Any) -> Any:
         called.extend(items if batch > 1 else [items])

@@ -27,6 +27,7 @@ KERNELS = [
 EXTENSIONS = [
     *("_build", "_lock", "_waiting", "_lifecycle", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
     *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue", "_sections"),
+    "_timings",
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
@@ -36,8 +37,8 @@ ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
     "executor": SHARED | {"manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._queue", "manytail.executor"},
-    "mapping": SHARED | {"manytail._queue"},
-    "spark": SHARED | {"manytail.mapping"},
+    "mapping": SHARED | {"manytail._queue", "manytail._timings"},
+    "spark": SHARED | {"manytail.mapping", "manytail._timings"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
     | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},

@@ -27,7 +27,7 @@ ENTRIES = [
 ]
 ENTRIES += ["_subscriptions.pxd", "_subscriptions.pyx", "_consumers.pyx", "_timer.pyx", "_nogil.pyx"]
 FACES = ["_multiqueue.pxd", "_multiqueue.pyx", "_int64.pxd", "_int64.pyx", "_indexqueue.pyx"]
-FACES += ["_queue.pyx", "_workpool.pyx", "_pubsub.pyx", "_sections.pyx"]
+FACES += ["_queue.pyx", "_workpool.pyx", "_pubsub.pyx", "_sections.pyx", "_timings.pyx"]
 NATIVE = ["drive.c", "drive_entries.c", "drive_pool.c", "drive_pubsub.c", "kernels.h", "model/entry_suites.h"]
 NATIVE += ["model/link_suites.h", "model/model.cpp", "model/pool_suites.h", "model/pubsub_suites.h"]
 NATIVE += ["model/pubsub_more_suites.h", "model/pubsub_waiting_suites.h", "model/waiting_suites.h"]

@@ -18,11 +18,11 @@ from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
     DeadlineExceeded,
-    Progress,
     Retry,
     RetryLater,
     Shared,
     SharedUnavailable,
+    Stats,
     concurrent_map,
 )
 from manytail.mapping import _remember
@@ -216,7 +216,7 @@ def test_progress_counts_what_was_remembered(sqlite):
     shared, seen = Shared(sqlite.url, "a"), []
     mapped(str, range(10), remember=shared)
     mapped(str, range(15), remember=shared, progress=seen.append)
-    assert isinstance(seen[-1], Progress)
+    assert isinstance(seen[-1], Stats)
     assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
 

@@ -15,11 +15,9 @@ from pyspark.sql import functions as F
 from support.notes import Notes
 from support.threads import wait_until
 
-from manytail.mapping._options import Options
-from manytail.mapping._progress import Counts
-from manytail.mapping._scheduler import Scheduler
+from manytail.mapping import Stats
 from manytail.spark import _progress, concurrent_udf, map_concurrent, progress
-from manytail.spark._progress import FORGOTTEN, MESSAGE, SILENT, Channel, Live, Reports, Totals
+from manytail.spark._progress import FORGOTTEN, MESSAGE, SILENT, Channel, Counts, Live, Reports, Totals
 
 
 def test_all_tasks_of_the_maps_made_in_the_block_are_counted(spark: Any, capfd: Any) -> None:
@@ -114,7 +112,7 @@ def test_a_task_that_cannot_reach_the_driver_says_so_once(caplog: Any) -> None:
         caplog.clear()
         channel = Channel(host, port, bytes(16))
         for _ in range(2):
-            Reports(channel, Scheduler(Options())).close()
+            Reports(channel, Stats).close()
         (record,) = caplog.records
         assert f"progress: {host}:{port} cannot be reached from here, the job goes on" in record.getMessage()
 
@@ -191,5 +189,5 @@ def test_a_line_in_a_notebook(monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ipykernel", SimpleNamespace())
     draw = _progress._notebook_line()
     assert draw is not None
-    draw(_progress.Progress(3, 1, 2, 0, 0, 0, 1.5, 9.0))
+    draw(_progress.Stats(done=3, failed=1, in_flight=2, rate=1.5, seconds=9.0))
     assert capsys.readouterr().err.rstrip() == "\r3 done, 1 failed, 2 in flight, 1.5/s"

@@ -14,14 +14,15 @@ from ._types import (
     DeadlineExceeded,
     Delivery,
     Outcome,
-    Progress,
+    Quantiles,
     RetryLater,
     SharedUnavailable,
+    Stats,
     TooManyFailures,
 )
 
 __all__ = [
     "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
-    "Limit", "Outcome", "Progress", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures",
-    "aconcurrent_map", "concurrent_map",
+    "Limit", "Outcome", "Quantiles", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "Stats",
+    "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

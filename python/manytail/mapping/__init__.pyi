@@ -17,15 +17,17 @@ from ._types import (
     DeadlineExceeded,
     Delivery,
     Outcome,
-    Progress,
+    Quantiles,
     RetryLater,
     SharedUnavailable,
+    Stats,
     TooManyFailures,
 )
 
 __all__ = [
     "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
-    "Limit", "Outcome", "Progress", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "TooManyFailures",
+    "Limit", "Outcome", "Quantiles", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "Stats",
+    "TooManyFailures",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
@@ -62,7 +64,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -89,7 +91,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -116,7 +118,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -143,7 +145,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -170,7 +172,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -197,7 +199,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def concurrent_map(
@@ -224,7 +226,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]: ...
 @overload
 def concurrent_map(
@@ -251,7 +253,7 @@ def concurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Results[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
@@ -278,7 +280,7 @@ def aconcurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
 def aconcurrent_map(
@@ -305,7 +307,7 @@ def aconcurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
@@ -332,7 +334,7 @@ def aconcurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[_R]: ...
 @overload
 def aconcurrent_map(
@@ -359,5 +361,5 @@ def aconcurrent_map(
     item_id: Callable[[_T], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[Outcome[_T, _R]]: ...

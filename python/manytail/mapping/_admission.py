@@ -131,6 +131,10 @@ class Admission:
             lane = item.lane = self._lane(item)
             lane.assigned += 1
 
+    def lines(self) -> list[deque[Item]]:
+        """Of all keys: what has arrived and is not emitted, where each key has its order."""
+        return [lane.line for lane in (*self._lanes.values(), *self._retired)]
+
     def assign_alone(self, item: Item) -> None:
         """Give an item without a usable key its own lane."""
         item.lane = Lane(None, 1, ())

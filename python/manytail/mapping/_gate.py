@@ -104,7 +104,8 @@ class LaneLimits:
 class Gate:
     """Decides which calls may start now."""
 
-    def __init__(self, options: Options, admission: Admission) -> None:
+    def __init__(self, options: Options, admission: Admission, spent: dict[str, float]) -> None:
+        """spent: where it counts what calls took of limits that have names, if they did not say it themselves."""
         self.ready: MultiQueue[None, Item] = MultiQueue()
         self.starts: dict[Item, Start] = {}
         self.wake_at = math.inf
@@ -114,7 +115,7 @@ class Gate:
         self.rechecks: list[tuple[float, Lane]] = []
         self.error: BaseException | None = None
         self.owner = Owner(options.local_limits, _nobody) if options.local_limits else None
-        self.spent: dict[str, float] = {}  # by name of a limit, and by the names that calls gave
+        self.spent = spent
         self._blocked_until = -math.inf  # a limit of the map has no room before
         self._options = options
         self._admission = admission
@@ -422,23 +423,18 @@ class Gate:
 
     def _settle(self, start: Start, call: Item, now: float, costs: Sequence[float] | None = None) -> None:
         """The call has ended. costs: of its items that were not deferred, if some were."""
-        said = getattr(call, "spent", None)
-        for name, amount in (said or {}).items():
-            if name:
-                self.spent[name] = self.spent.get(name, 0.0) + amount
         if self.owner is None:
             return
+        said = (call.spent or {}) if self._options.wants_delivery else {}
         spent = []
         for index, limit in enumerate(self.owner.limits):
-            name = "" if limit is self._options.settled_limit and said and "" in said else limit.name
-            if said and name in said and not isinstance(limit, Concurrency):
+            name = "" if limit is self._options.settled_limit and "" in said else limit.name
+            if name in said:
                 amount = said[name]
-            elif costs is not None and isinstance(limit, Budget):
-                amount = costs[index]
             else:
-                amount = start.costs[index]
-            if limit.name is not None and not (said and limit.name in said):
-                self.spent[limit.name] = self.spent.get(limit.name, 0.0) + amount
+                amount = costs[index] if costs is not None and isinstance(limit, Budget) else start.costs[index]
+                if name is not None:
+                    self.spent[name] = self.spent.get(name, 0.0) + amount
             spent.append(amount)
         self.owner.end(start.accounts, start.costs, spent, now)
 

@@ -15,11 +15,12 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
-        "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "result", "size", "value",
+        "attempts", "began", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
+        "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "read", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
+    began: float  # when its last call began; only if that has failed, was timed or has a batch
     begun: bool  # it passed the gate before; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate, a limit of `shared` or a delivery
     first_start: float  # when its first attempt passed the gate; only where there is a gate
@@ -30,8 +31,10 @@ class Item:
     looked_up: float  # when the database was last asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
 
-    def __init__(self, value: Any, key: Any = None, priority: float = 0) -> None:
+    def __init__(self, value: Any, key: Any = None, priority: float = 0, read: float = 0.0) -> None:
+        """read: when it was taken from the input, by the clock of Timings."""
         self.value = value
+        self.read = read
         self.key = key
         self.priority = priority
         self.attempts = 0
@@ -84,9 +87,9 @@ class Batch(Item):
         return self.items
 
     def to_call(self) -> list[Item]:
-        return [item for item in self.items if self._is_called(item)]
+        return [item for item in self.items if self.is_called(item)]
 
-    def _is_called(self, item: Item) -> bool:
+    def is_called(self, item: Item) -> bool:
         return not item.known and item.error is None and item not in self.refused
 
     def _not_called(self, item: Item) -> Any:
@@ -98,7 +101,7 @@ class Batch(Item):
         if isinstance(results, Unfit) or len(results) == len(self.items):
             return results
         called = iter(results)
-        return [next(called) if self._is_called(item) else self._not_called(item) for item in self.items]
+        return [next(called) if self.is_called(item) else self._not_called(item) for item in self.items]
 
     def __repr__(self) -> str:
         return f"Batch({[item.value for item in self.items]})"

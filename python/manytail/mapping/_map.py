@@ -27,7 +27,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from os import PathLike
+from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
+
+from manytail._timings import now
 
 from . import _checks, _options, _policies
 from ._idempotency import idempotency_key
@@ -37,13 +40,13 @@ from ._loop_runner import LoopRunner
 from ._options import Options
 from ._permits import permits_of
 from ._policies import Breaker, On, Retry
-from ._progress import INTERVAL, Meter, Ticker, counts_of, display_of
+from ._progress import INTERVAL, Meter, Ticker, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._shared import Shared
 from ._thread_runner import ThreadRunner
-from ._types import Delivery, Outcome, Progress
+from ._types import Delivery, Outcome, Stats
 from ._workers import refuse_awaitable
 
 _R = TypeVar("_R")
@@ -76,7 +79,7 @@ def concurrent_map(
     item_id: Callable[[Any], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> Iterator[Any]:
     """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
 
@@ -132,7 +135,7 @@ def concurrent_map(
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
-    progress: True draws a line; a callable gets a Progress at most 5 times a second and once at the end.
+    progress: True draws a line; a callable gets Stats at most 5 times a second and once at the end.
 
     ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
 
@@ -170,14 +173,14 @@ def aconcurrent_map(
     item_id: Callable[[Any], Any] | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncGenerator[Any, None]:
     """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
     with `shared`, for its database.
 
     A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
     Use it in `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`.
-    Options and errors are concurrent_map's. Progress: waits for results in the caller's loop, and blocks nothing else
+    Options and errors are concurrent_map's. Stats: waits for results in the caller's loop, and blocks nothing else
     there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
@@ -213,7 +216,7 @@ class Plan:
     def item(self, scheduler: Scheduler, value: Any) -> Item:
         """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
         call. With a key it keeps its place in the order."""
-        item = Item(value)
+        item = Item(value, None, 0, now())
         try:
             if self.describes:
                 self._describe(item, value, scheduler.expired)
@@ -262,7 +265,12 @@ class Plan:
 
             return deliver_async
         if not resource and not delivers:
-            return lambda item: refuse_awaitable(fn(item.value))
+
+            def call(item: Item) -> Any:
+                value = fn(item.value)
+                return refuse_awaitable(value) if type(value) is CoroutineType else value  # most often no call
+
+            return call
         if not delivers:
             return lambda item: refuse_awaitable(fn(item.value, **resource))
 
@@ -376,7 +384,8 @@ class Source(Iterator[list[Item]]):
         if self._plan.describes:
             items = [make(scheduler, value) for value in values]
         else:
-            items = [Item(value) for value in values]
+            read = now()
+            items = [Item(value, None, 0, read) for value in values]
             scheduler.admission.assign(items)
         if not items:
             raise StopIteration
@@ -411,7 +420,8 @@ class Results(Iterator[_R]):
     it, which ends the map.
 
     After the first exception from `next` it has no more results: the last one, that of the map, or one of a signal
-    handler, which stops the map and waits for nothing. `close` may be called again until it has ended."""
+    handler, which stops the map and waits for nothing. `close` may be called again until it has ended. One thread at a
+    time takes results; `stop`, `close` and `stats` are for any."""
 
     def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
         """values: what is read of `items`."""
@@ -429,6 +439,13 @@ class Results(Iterator[_R]):
         self._output = scheduler.output
         self._scheduler = scheduler
         self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
+        self._meter = Meter(self._runner.stats)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __iter__(self) -> Self:
         return self
@@ -443,7 +460,7 @@ class Results(Iterator[_R]):
         except BaseException:  # also after a result was taken, which is lost then
             self._stop()
             raise
-        raise ValueError("next: another thread, or the call that this one interrupts, is taking a result")
+        raise ValueError("results already executing: another thread, or the call that this one interrupts, is in next")
 
     def _next(self) -> _R:
         if self._over:
@@ -463,17 +480,20 @@ class Results(Iterator[_R]):
         taken, self._taken = self._taken, 0
         if taken:
             self._runner.report(self._scheduler.took, taken)
+            self._meter.sample(self._scheduler.finished)
             self._stride = self._scheduler.window // STRIDES
 
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
         runner = self._runner
-        if self._values is not None:
+        if self._values is not None and not runner.stopping:
             self._start()
         runner.wait()
         if not runner.stopping and not self._scheduler.over:
             return
         runner.close()
+        if runner.stopped:
+            runner.locked(self._scheduler.release)
         if not self._output:
             runner.flush()
             self._end()
@@ -487,8 +507,9 @@ class Results(Iterator[_R]):
         self._values = self._items = None
         assert values is not None
         show = display_of(plan.progress, items)
+        self._meter.begin()
         if show is not None:
-            meter = Meter(partial(counts_of, self._scheduler), show)
+            meter = Meter(self._runner.stats, show)
             self._ticker = Ticker(meter, self._runner.fail, self._runner.context.copy())
             self._ticker.start()
         source = Source(plan, self._runner, values)
@@ -508,6 +529,16 @@ class Results(Iterator[_R]):
         if self._ticker is not None:
             self._ticker.stop()
         self._ended = True
+
+    def stop(self) -> None:
+        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
+        ones. Returns at once; also for a signal handler."""
+        self._runner.stopped = True
+        self._runner.stop()
+
+    def stats(self) -> Stats:
+        """Where the map stands."""
+        return self._meter.seen()
 
     def close(self) -> None:
         """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.
@@ -543,7 +574,7 @@ async def _run_in_loop(
     task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
     reader = task(runner.read(_read_async(plan, runner, items)))
     show = display_of(plan.progress, items)
-    meter = None if show is None else Meter(partial(counts_of, scheduler), show)
+    meter = None if show is None else Meter(runner.stats, show)
     ticker = None if meter is None else task(_tick(meter, runner))
     try:
         runner.locked(runner.go_on)

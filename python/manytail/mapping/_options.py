@@ -28,11 +28,11 @@ from ._checks import (
     unwrapped,
     whole,
 )
+from ._limits import Budget, Concurrency, Limit, Rate
 from ._policies import Batch, Breaker, On, Retry, answer, check_on
-from ._types import NO_NAMES, SpentNames
+from ._types import SpentNames
 
 if TYPE_CHECKING:
-    from ._limits import Limit
     from ._shared import Shared
 
 ORDERS = ("input", "key", "completion")
@@ -55,8 +55,6 @@ def optional_policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
 
 
 def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
-    from ._limits import Limit  # here, because it imports this module
-
     limits = (value,) if isinstance(value, Limit) else value
     expected = "a Rate, a Budget, a Concurrency, or a list of them"
     if isinstance(limits, (str, bytes)) or not isinstance(limits, Sequence):
@@ -70,11 +68,11 @@ def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def _place(limit: Any) -> str:
+def _place(limit: Limit) -> str:
     """What a shared limit is for the database."""
-    if hasattr(limit, "interval"):
+    if isinstance(limit, Rate):
         return "per_key_rate" if limit.per_key else "rate" if limit.cost is None else "cost_rate"
-    return "budget" if hasattr(limit, "used") else "concurrency"
+    return "budget" if isinstance(limit, Budget) else "concurrency"
 
 
 def check_shared_limits(options: Options) -> None:
@@ -142,7 +140,6 @@ class Options:
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
-    spent_names: SpentNames = NO_NAMES  # of the limits, for Delivery.spent
 
     @property
     def gated(self) -> bool:
@@ -173,9 +170,17 @@ class Options:
 
     @cached_property
     def settled_limit(self) -> Limit | None:
-        """The one limit that was given `cost`."""
-        costed = [limit for limit in self.limits if limit.cost is not None]
+        """The one limit that was given `cost`, a Concurrency aside."""
+        costed = [limit for limit in self.limits if limit.cost is not None and not isinstance(limit, Concurrency)]
         return costed[0] if len(costed) == 1 else None
+
+    @cached_property
+    def spent_names(self) -> SpentNames:
+        """For Delivery.spent."""
+        settled = [limit for limit in self.limits if not isinstance(limit, Concurrency)]
+        unsettled = [limit.name for limit in self.limits if isinstance(limit, Concurrency) and limit.name is not None]
+        costed = [limit.name or "" for limit in settled if limit.cost is not None]
+        return SpentNames(tuple(costed), tuple(unsettled))
 
     @cached_property
     def shared_limits(self) -> dict[str, Limit]:

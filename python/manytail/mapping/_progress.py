@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from manytail._queue import Event
 
-from ._scheduler import Scheduler
 from ._threads import Thread
-from ._types import Progress
+from ._types import Stats
 
 log = logging.getLogger("manytail")
 
@@ -27,42 +26,43 @@ INTERVAL = 0.2  # seconds between two reports
 SPAN = 5.0  # seconds that the rate is averaged over
 
 
-class Counts(NamedTuple):
-    """The counts of a Progress."""
-
-    done: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    retried: int = 0
-    deferred: int = 0
-    remembered: int = 0
-
-
-def counts_of(scheduler: Scheduler) -> Counts:
-    """The counts of a running map, read without its lock: each is right, but they may be of different moments."""
-    return Counts(
-        scheduler.finished, scheduler.failures, scheduler.in_flight,
-        scheduler.retried, scheduler.deferred, scheduler.remembered,
-    )  # fmt: skip
-
-
 class Meter:
-    """Makes reports from counts. One thread at a time."""
+    """Makes reports of where a map stands, which `stats` says but for the rate and the seconds. Any thread may ask for
+    one; one thread at a time has them shown."""
 
-    def __init__(self, counts: Callable[[], Counts], show: Callable[[Progress], None]) -> None:
-        self._counts = counts
+    def __init__(self, stats: Callable[[], Stats], show: Callable[[Stats], None] = lambda seen: None) -> None:
+        self._stats = stats
         self._show = show
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """The map starts."""
         self._begin = time.monotonic()
         self._seen: deque[tuple[float, int]] = deque([(self._begin, 0)])
 
-    def seen(self) -> Progress:
-        counts, now = self._counts(), time.monotonic()
-        self._seen.append((now, counts.done))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - SPAN:
-            self._seen.popleft()
-        since, before = self._seen[0]
-        rate = (counts.done - before) / (now - since) if now > since else 0.0
-        return Progress(*counts, rate=rate, seconds=now - self._begin)
+    def seen(self) -> Stats:
+        stats, now = self._stats(), time.monotonic()
+        return stats._replace(rate=self._rate(now, stats.done), seconds=now - self._begin)
+
+    def sample(self, done: int) -> None:
+        """So many items are done now. For a map that nobody asks for reports, whose rate is known nevertheless."""
+        now = time.monotonic()
+        if now - self._seen[-1][0] >= INTERVAL:
+            self._rate(now, done)
+
+    def _rate(self, now: float, done: int) -> float:
+        seen = self._seen
+        if self._lock.acquire(False):  # else a signal handler has interrupted this, or another thread asks too
+            try:
+                if now - seen[-1][0] >= INTERVAL / 2:
+                    seen.append((now, done))
+                while len(seen) > 2 and seen[1][0] <= now - SPAN:
+                    seen.popleft()
+            finally:
+                self._lock.release()
+        since, before = seen[0]
+        return (done - before) / (now - since) if now > since else 0.0
 
     def report(self) -> None:
         try:
@@ -109,7 +109,7 @@ class Ticker:
             self._thread.join()
 
 
-def display_of(progress: Any, items: Any) -> Callable[[Progress], None] | None:
+def display_of(progress: Any, items: Any) -> Callable[[Stats], None] | None:
     """The function that shows reports of a map of `items` for the option `progress`. None: nothing does.
 
     For True it draws a line: with tqdm if that is installed, otherwise our own if the terminal can rewrite a line."""
@@ -124,7 +124,7 @@ def display_of(progress: Any, items: Any) -> Callable[[Progress], None] | None:
         return draw if sys.stderr.isatty() and os.environ.get("TERM", known) != "dumb" else None
     bar = tqdm(total=_length(items), unit="item")
 
-    def show(seen: Progress) -> None:
+    def show(seen: Stats) -> None:
         bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
         bar.update(seen.done - bar.n)
 
@@ -140,7 +140,7 @@ def _length(items: Any) -> int | None:
         return None
 
 
-def draw(seen: Progress) -> None:
+def draw(seen: Stats) -> None:
     """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences."""
     line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
     print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)

@@ -25,12 +25,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakMethod
 
+from manytail._timings import Timings
+
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
-from ._types import BudgetExceeded
+from ._types import BudgetExceeded, Quantiles, Stats
 
 if TYPE_CHECKING:
     from ._leasing import LeaseAnswer
@@ -138,6 +141,8 @@ class Runner:
         self.call_with = call_with
         self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
         self.stopping = False  # the queue has been shut down
+        self.stopped = False  # by the user, who wants the results of running calls
+        self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
         self._keep_error = keep_error
@@ -572,6 +577,7 @@ class Runner:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
         if self.options.wants_delivery:
             item.delivery._end()
+        self._events.append((self._call_timed_out, item.began))
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))
@@ -579,6 +585,35 @@ class Runner:
             self._report_failure(item, self.scheduler.failure(error))
         else:
             self._report_failure(item, self.scheduler.give_up(item, error, random.random()))
+
+    def _call_timed_out(self, began: float) -> None:
+        self.scheduler.timings.ended(began)
+
+    def worker_came(self, timings: Timings) -> None:
+        """From a worker, which keeps the times of its calls there."""
+        self.report(self.add_timings, timings)
+
+    def add_timings(self, timings: Timings) -> None:
+        self._timings = (*self._timings, timings)
+
+    def worker_left(self, timings: Timings) -> None:
+        self.report(self._worker_left, timings)
+
+    def _worker_left(self, timings: Timings) -> None:
+        self.scheduler.timings = first = self.scheduler.timings + timings
+        self._timings = (first, *(one for one in self._timings[1:] if one is not timings))
+
+    def stats(self) -> Stats:
+        """Where the map stands, read without the lock: each number is right, but they may be of different moments."""
+        scheduler = self.scheduler
+        times = sum(self._timings, Timings())
+        waited, ran = (Quantiles(*four) for four in times.quantiles())
+        return Stats(
+            done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
+            in_flight=scheduler.in_flight, calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
+            remembered=scheduler.remembered, workers=self.options.workers, waited=waited, ran=ran,
+            spent=MappingProxyType(scheduler.spent.copy()),
+        )  # fmt: skip
 
     def fail(self, error: BaseException) -> None:
         """The map fails for a reason that is not an item's: perhaps that there is no memory, so this needs none."""

@@ -68,6 +68,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import Any, NamedTuple
 
+from manytail._timings import Timings
+
 from ._admission import Admission, Lane
 from ._gate import Gate
 from ._item import Batch, Item, Unfit
@@ -122,7 +124,8 @@ class Scheduler:
             weight_of=weight_of,
             shows_keys=options.breaker is not None and options.breaker.when_open == "fail",
         )
-        self.gate = Gate(options, self.admission) if options.gated else None
+        self.spent: dict[str, float] = {}  # what calls took, by name of a limit and by names that they gave
+        self.gate = Gate(options, self.admission, self.spent) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Item, BaseException]] = []
@@ -160,6 +163,9 @@ class Scheduler:
         self._deadline_at = math.inf
         # Counts, which `progress` reads without a lock.
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
+        self.failures_that_end = 0  # of the failures; these items are not finished
+        self._delivers = options.wants_delivery
+        self.timings = Timings()  # of workers that have left, and of items that have failed
 
     # ------------------------------------------------------------------------------------------------ the input
     @property
@@ -282,6 +288,8 @@ class Scheduler:
     def succeeded(self, item: Item, now: float = 0.0) -> None:
         if self._running:
             self._running.pop(item, None)
+        if self._delivers:
+            self._book(item)
         gate = self.gate
         if gate is not None:
             gate.succeeded(item, now)
@@ -290,6 +298,13 @@ class Scheduler:
         self._complete(item)
         if gate is not None:
             self._apply_gate_effects()
+
+    def _book(self, call: Item) -> None:
+        """Count what a call that has ended said that it took."""
+        for name, amount in (call.spent or {}).items():
+            name = name or self.options.spent_names.costed[0]
+            if name:
+                self.spent[name] = self.spent.get(name, 0.0) + amount
 
     def _left_ready(self, item: Item) -> None:
         """A worker took the item, which has not been called before. A gate tells the admission itself."""
@@ -426,6 +441,8 @@ class Scheduler:
                 return
             verdict = Verdict(Kind.SPLIT if isinstance(item, Batch) else Kind.FAIL, error=verdict.error)
         self._running.pop(item, None)
+        if self._delivers:
+            self._book(item)
         if self.gate is not None:
             self._report_to_gate(item, verdict, now)
             if isinstance(item, Batch) and (self.expired or verdict.kind is Kind.SPLIT):
@@ -503,6 +520,12 @@ class Scheduler:
             Verdict(Kind.FAIL, error=verdict.error) if verdict and self._comes_too_late(item, verdict, now) else verdict
             for item, verdict in zip(batch.items, verdicts, strict=True)
         ]
+        if self._delivers:
+            self._book(batch)
+        began = getattr(batch, "began", None)
+        for item, verdict in zip(batch.items, verdicts, strict=True):
+            if began is not None and batch.is_called(item) and (verdict is None or verdict.kind is Kind.FAIL):
+                self.timings.last_began(began, item.read)
         self.gate.returned(batch, verdicts, now)
         self._schedule_rechecks()
         again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
@@ -668,6 +691,8 @@ class Scheduler:
         if self.gate is not None and not self.expired:  # after the deadline no follower is called
             self.gate.failed_for_good(item)
         item.error = error
+        if (began := getattr(item, "began", None)) is not None:
+            self.timings.last_began(began, item.read)
         self.failures += 1
         too_many = self.failures > self._most_failures
         if self.options.errors == "raise" or too_many or fatal or isinstance(error, self._fatal_kinds):
@@ -675,6 +700,7 @@ class Scheduler:
                 self.failing = item
                 fatal = fatal or not too_many or isinstance(error, self._fatal_kinds)
                 self.error = error if fatal else self._too_many(error)
+            self.failures_that_end += 1
             self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
         else:
             self._complete(item)
@@ -725,6 +751,17 @@ class Scheduler:
             if self._sizeof is not None:
                 self._buffered_bytes += item.size
                 self.full = self._buffered_bytes >= self._buffer_bytes
+
+    def release(self) -> None:
+        """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
+        promised order; nothing behind a failure that ends the map."""
+        lines = self.admission.lines() if self._line is None else [self._line]
+        for line in lines:
+            while line and (line[0].done or line[0].error is None):
+                item = line.popleft()
+                if item.done:
+                    self.held_back -= 1
+                    self._emit(item)
 
     def _buffer_one(self, item: Item) -> None:
         """Count the next item of the output as taken."""

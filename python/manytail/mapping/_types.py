@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from manytail.errors import ManytailError
@@ -150,22 +151,41 @@ class Outcome(NamedTuple, Generic[_T, _R]):
         return self.error is None
 
 
-class Progress(NamedTuple):
-    """The state of a running map. The counts are those since its start.
+class Quantiles(NamedTuple):
+    """Of durations: the 50th, 95th and 99th percentile, exact to 5 %, and the largest. Zeros if there are none."""
 
-    done: finished items, including failed ones. in_flight: items that were taken from the input and not emitted.
-    retried, deferred: how often items were. remembered: items that got a recorded result or that of an equal item,
-    without a call. rate: items done per second, over the last 5 s. seconds: since the start.
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+NO_QUANTILES = Quantiles(0.0, 0.0, 0.0, 0.0)
+
+
+class Stats(NamedTuple):
+    """Where a map stands. The counts are those since its start.
+
+    done: finished items, including failed ones. in_flight: items that were taken from the input and not emitted. calls:
+    that have ended, attempts and deferred ones. retried, deferred: how often items were. remembered: items that got a
+    recorded result or that of an equal item, without a call. workers: calls at once that are allowed now. rate: items
+    done per second, over the last 5 s. seconds: since the start. waited: of items, from being read to the start of
+    their last call. ran: of calls. spent: what the calls took, by the names that `Delivery.spent` was given.
     """
 
-    done: int
-    failed: int
-    in_flight: int
-    retried: int
-    deferred: int
-    remembered: int
-    rate: float
-    seconds: float
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    calls: int = 0
+    retried: int = 0
+    deferred: int = 0
+    remembered: int = 0
+    workers: int = 0
+    rate: float = 0.0
+    seconds: float = 0.0
+    waited: Quantiles = NO_QUANTILES
+    ran: Quantiles = NO_QUANTILES
+    spent: Mapping[str, float] = MappingProxyType({})
 
 
 class RetryLater(ManytailError):

@@ -18,6 +18,7 @@ from types import CoroutineType
 from typing import Any
 
 from manytail._queue import Event
+from manytail._timings import Timings, now
 from manytail.errors import ShutDown
 
 from ._item import Item
@@ -243,10 +244,15 @@ class ThreadWorkers:
                 worker.overdue = None  # an idle worker keeps no item alive
             try:
                 call = runner.call_with(enter_setup(stack, runner.options.setup))
-                if self._timed:
-                    self._serve_timed(worker, call)
-                else:
-                    self._serve(call)
+                timings = Timings()
+                runner.worker_came(timings)
+                try:
+                    if self._timed:
+                        self._serve_timed(worker, call, timings)
+                    else:
+                        self._serve(call, timings)
+                finally:
+                    runner.worker_left(timings)
             finally:
                 if not (worker.abandoned and self._over):
                     stack.__exit__(*exit_arguments(runner.error()))
@@ -259,12 +265,13 @@ class ThreadWorkers:
             if self._leave(worker) and runner.stopping:
                 runner.calls_ended()
 
-    def _serve(self, call: Callable[[Item], Any]) -> None:
+    def _serve(self, call: Callable[[Item], Any], timings: Timings) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         asks = not (scheduler.gate is None and runner.memory is None and runner.permits is None)
         memory = runner.memory
+        single, begin, end = runner.options.batch is None, timings.begin, timings.end
         while True:
             item = None  # an idle worker keeps no item alive
             try:
@@ -278,16 +285,22 @@ class ThreadWorkers:
             item.attempts += 1
             if reports_starts:
                 runner.report(scheduler.started, item, runner.now())
+            begin()
             try:
                 item.result = call(item)
             except BaseException as error:
+                item.began = timings.end_attempt()
                 runner.failed(item, error)
             else:
+                if single:
+                    end(item.read)
+                else:
+                    item.began = timings.end_attempt()
                 succeeded(item)
                 if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                     recorded.result()
 
-    def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any]) -> None:
+    def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any], timings: Timings) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         while not worker.abandoned:
@@ -302,6 +315,8 @@ class ThreadWorkers:
                 continue
             item.attempts += 1
             self._at_work[item] = worker
+            item.began = now()
+            timings.begin()
             worker.begin(item)
             runner.report(scheduler.started, item, runner.now())
             failure = None
@@ -312,7 +327,10 @@ class ThreadWorkers:
             if not worker.end():
                 return
             del self._at_work[item]
+            timings.end_attempt()
             if failure is None:
+                if runner.options.batch is None:
+                    timings.last_began(item.began, item.read)
                 item.result = result
                 succeeded(item)
                 if runner.memory is not None and (recorded := runner.memory.wait_for_backlog()) is not None:
@@ -355,6 +373,8 @@ class LoopWorkers:
         self._timeouts: dict[Item, _AttemptTimeout] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing = False  # whether all calls have ended, and the resource is being closed
+        self._timings = Timings()
+        runner.add_timings(self._timings)  # no event, which would begin to read
 
     def items_came(self, items: int) -> None:
         if self._items < self._runner.options.workers:
@@ -464,6 +484,7 @@ class LoopWorkers:
             item.attempts += 1
             if reports_starts and not self._timed:
                 runner.report(scheduler.started, item, runner.now())
+            began = item.began = now()
             try:
                 item.result = await (self._timed_call(call, item) if self._timed else call(item))
             except BaseException as error:
@@ -473,9 +494,13 @@ class LoopWorkers:
                 if attempt is not None and attempt.error is not None:
                     runner.timed_out(item, attempt.error)
                 else:
+                    self._timings.ended(began)
                     runner.failed(item, error)
             else:
                 self._timeouts.pop(item, None)
+                self._timings.ended(began)
+                if runner.options.batch is None:
+                    self._timings.last_began(began, item.read)
                 succeeded(item)
             try:
                 await asyncio.sleep(0)  # a call that never waits must not keep the others from running

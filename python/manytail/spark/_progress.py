@@ -22,16 +22,14 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from manytail.mapping import Progress
+from manytail.mapping import Stats
 from manytail.mapping import _checks as checks
-from manytail.mapping._progress import Counts, Meter, Ticker, counts_of, display_of, draw
-from manytail.mapping._scheduler import Scheduler
+from manytail.mapping._progress import Meter, Ticker, display_of, draw
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +42,24 @@ TOKEN_BYTES = 16
 MESSAGE = struct.Struct(f">{TOKEN_BYTES}s 11q")
 SILENT = 5.0  # seconds without a message after which a task counts as ended, with nothing in flight
 FORGOTTEN = 600.0  # seconds without a message after which a task's counts are kept only as part of the sum
+
+
+class Counts(NamedTuple):
+    """What a task reports of its Stats."""
+
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    retried: int = 0
+    deferred: int = 0
+    remembered: int = 0
+
+    @classmethod
+    def of(cls, seen: Stats) -> Counts:
+        return cls(*(getattr(seen, name) for name in cls._fields))
+
+    def stats(self) -> Stats:
+        return Stats(**self._asdict())
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ _logged: set[Channel] = set()  # channels that this process cannot reach and has
 class Reports:
     """Sends the counts of a task to the driver, in a thread."""
 
-    def __init__(self, channel: Channel, scheduler: Scheduler) -> None:
+    def __init__(self, channel: Channel, stats: Callable[[], Stats]) -> None:
         self._channel = channel
         context = TaskContext.get()
         self._task = (
@@ -71,13 +87,13 @@ class Reports:
         )
         self._number = 0
         self._socket: socket.socket | None = None
-        self._ticker = Ticker(Meter(partial(counts_of, scheduler), self._send))
+        self._ticker = Ticker(Meter(stats, self._send))
         self._ticker.start()
 
-    def _send(self, seen: Progress) -> None:
+    def _send(self, seen: Stats) -> None:
         self._number += 1
         sender = (self._channel.map, *self._task, self._number)
-        message = MESSAGE.pack(self._channel.token, *sender, *seen[: len(Counts._fields)])
+        message = MESSAGE.pack(self._channel.token, *sender, *Counts.of(seen))
         try:
             if self._socket is None:
                 found = socket.getaddrinfo(self._channel.host, self._channel.port, type=socket.SOCK_DGRAM)
@@ -143,12 +159,12 @@ def _sum(counts: list[Counts]) -> Counts:
 class Live:
     """The context manager that `progress` returns, for one block."""
 
-    def __init__(self, host: str | None, why: str, show: Callable[[Progress], None] | None) -> None:
+    def __init__(self, host: str | None, why: str, show: Callable[[Stats], None] | None) -> None:
         """host: of the driver, as executors reach it. None: they cannot, because of `why`. show: draws a report."""
         self._host = host
         self._why = why
         self._totals = Totals()
-        self._meter = Meter(self._totals.counts, show or (lambda seen: None))
+        self._meter = Meter(lambda: self._totals.counts().stats(), show or (lambda seen: None))
         self._channel: Channel | None = None
         self._socket: socket.socket | None = None
         self._closed = False
@@ -292,6 +308,6 @@ def _host(spark: Any) -> tuple[str | None, str]:
     return spark.conf.get("spark.driver.host"), ""
 
 
-def _notebook_line() -> Callable[[Progress], None] | None:
+def _notebook_line() -> Callable[[Stats], None] | None:
     """A line in the output of a cell, where tqdm is not installed."""
     return draw if "ipykernel" in sys.modules else None

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
+from manytail._timings import now
 from manytail.mapping._item import Batch, Item, Unfit, batch_result, deliver_call
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
@@ -173,8 +174,10 @@ def new_rows(batch: Any, count: int) -> list[Item]:
     """The rows of a batch, as Item.__init__ would make them. In one loop: a call per row would take as long as the rest
     of the loop."""
     rows: list[Item] = []
+    read = now()
     for index in range(count):
         row = Row.__new__(Row)
+        row.read = read
         row.batch, row.index = batch, index
         row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
         row.done = row.known = row.fatal = False
@@ -221,7 +224,7 @@ class Task:
         for shared in (options.limits_shared, options.remember):
             if shared is not None:
                 shared._keep()  # a worker process runs many tasks
-        reports = None if self.work.channel is None else Reports(self.work.channel, scheduler)
+        reports = None if self.work.channel is None else Reports(self.work.channel, runner.stats)
         try:
             yield from output_batches(runner, map(self._take, batches), self._batch_rows)
         finally:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from typing import Any, Literal, assert_type
 
-from manytail import Breaker, Delivery, Outcome, Progress, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Breaker, Delivery, Outcome, Retry, RetryLater, Stats, aconcurrent_map, concurrent_map
 
 
 class Client:
@@ -90,7 +90,7 @@ def by_mode(errors: Literal["raise", "drop"]) -> None:
         assert_type(page, bytes)
 
 
-def show(progress: Progress) -> None:
+def show(progress: Stats) -> None:
     assert_type(progress.done, int)
     assert_type(progress.rate, float)
 

@@ -1,0 +1,216 @@
+"""stop(), stats() and the block of a map's results."""
+import asyncio
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.threads import DEADLINE, Threads, main_thread_sleeps, wait_until
+
+from manytail import Quantiles, Retry, Stats, concurrent_map
+from manytail._timings import Timings
+
+
+class Gate:
+    """Calls wait at it until it opens."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.over = threading.Event()
+
+    def __call__(self, item: int) -> int:
+        self.begun.append(item)
+        assert self.over.wait(DEADLINE)
+        return item
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
+def test_stop_yields_the_results_of_running_calls_and_no_others(kind: Any, asynchronous: bool) -> None:
+    gate = Gate()
+
+    async def fn(item: int) -> int:
+        while not gate.over.is_set():
+            await asyncio.sleep(0.001)
+        gate.begun.append(item)
+        return item
+
+    results = concurrent_map(fn if asynchronous else gate, kind(range(100)), workers=3)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        wait_until(lambda: results.stats().in_flight >= 3 and (asynchronous or len(gate.begun) == 3))
+        wait_until(lambda: results._scheduler.ready.qsize() > 0)
+        results.stop()
+        gate.over.set()
+        taken = taking.result()
+    assert taken == sorted(gate.begun)
+    assert len(taken) <= 3
+    assert asynchronous or taken == [0, 1, 2]
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("order", ["input", "key"])
+def test_stop_yields_what_is_held_back_behind_an_item_that_never_will_be_done(order: Any) -> None:
+    """Item 0 waits for its next attempt."""
+    tried: list[int] = []
+
+    def fn(item: int) -> int:
+        tried.append(item)
+        if item == 0:
+            raise OSError
+        return item
+
+    key = (lambda item: 0) if order == "key" else None
+    results = concurrent_map(fn, range(4), workers=1, retry=Retry(1, backoff=3_600), order=order, key=key)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        wait_until(lambda: results._scheduler.held_back == 3)
+        results.stop()
+        assert taking.result() == [1, 2, 3]
+    assert tried == [0, 1, 2, 3]
+
+
+def test_a_running_call_that_fails_after_stop_is_raised() -> None:
+    gate = Gate()
+
+    def fn(item: int) -> int:
+        gate(item)
+        if item == 1:
+            raise OSError(item)
+        return item
+
+    results = concurrent_map(fn, range(9), workers=3)
+    with Threads() as threads:
+        taking = threads.start(next, results)
+        wait_until(lambda: len(gate.begun) == 3)
+        results.stop()
+        gate.over.set()
+        assert taking.result() == 0
+        with pytest.raises(OSError, match="1"):
+            next(results)
+
+
+def test_stop_before_the_first_result_reads_nothing() -> None:
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        read.append(1)
+        yield 1
+
+    results = concurrent_map(abs, items(), progress=lambda seen: read.append(2))
+    results.stop()
+    assert list(results) == []
+    assert read == []
+
+
+@pytest.mark.thread_unsafe(reason="is sent a signal")
+def test_stop_from_a_signal_handler() -> None:
+    gate = Gate()
+    results = concurrent_map(gate, range(100), workers=2)
+
+    def handle(*_: Any) -> None:
+        results.stop()
+        gate.over.set()
+
+    def act() -> None:
+        wait_until(lambda: len(gate.begun) == 2 and main_thread_sleeps())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with Threads() as threads:
+            acting = threads.start(act)
+            assert list(results) == [0, 1]
+            acting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_block_closes_the_map() -> None:
+    with concurrent_map(abs, range(10**6), workers=2) as results:
+        assert next(results) == 0
+    assert list(results) == []
+    assert results._runner.stopping
+
+
+# ---------------------------------------------------------------------------------------------------- figures
+def test_stats_count_items_and_calls() -> None:
+    tried: list[int] = []
+
+    def fn(item: int, delivery: Any) -> int:
+        delivery.spent(tokens=2)
+        tried.append(item)
+        if item == 3 or (item == 5 and tried.count(5) == 1):
+            raise OSError
+        return item
+
+    with concurrent_map(fn, range(10), workers=4, retry=Retry(1, backoff=0), errors="return", dedup=5) as results:
+        assert results.stats()[:8] == (0, 0, 0, 0, 0, 0, 0, 4)
+        assert len(list(results)) == 10
+        stats = results.stats()
+    assert (stats.done, stats.failed, stats.in_flight, stats.calls, stats.retried) == (10, 1, 0, 12, 2)
+    assert (stats.remembered, stats.workers, stats.deferred) == (0, 4, 0)
+    assert stats.spent == {"tokens": 24.0}
+    assert stats.rate > 0
+    assert 0 < stats.ran.p50 <= stats.ran.p95 <= stats.ran.p99 <= stats.ran.max <= stats.seconds
+    assert 0 <= stats.waited.p50 <= stats.waited.max <= stats.seconds + 1
+
+
+def test_the_item_that_ends_the_map_is_done_too() -> None:
+    def fn(item: int) -> int:
+        return 1 // item
+
+    results = concurrent_map(fn, [1, 0], workers=1)
+    with pytest.raises(ZeroDivisionError):
+        list(results)
+    assert (results.stats().done, results.stats().failed, results.stats().calls) == (2, 1, 2)
+
+
+@pytest.mark.parametrize(("batch", "timeout"), [(1, None), (1, 60), (4, None), (4, 60)])
+def test_waits_and_calls_are_measured(batch: int, timeout: float | None) -> None:
+    def fn(item: Any) -> Any:
+        time.sleep(0.02)
+        return item
+
+    results = concurrent_map(fn, range(8), workers=1, batch=batch, max_in_flight=8, timeout=timeout)
+    assert list(results) == list(range(8))
+    stats = results.stats()
+    assert stats.calls >= 8 // batch
+    assert stats.ran.p50 >= 0.019
+    assert stats.waited.max >= 0.019 * (8 // batch - 1)
+    assert stats.waited.p50 <= stats.waited.p99 <= stats.waited.max
+
+
+def test_an_abandoned_call_counts_up_to_its_timeout() -> None:
+    gate = Gate()
+    results = concurrent_map(gate, [1], timeout=0.05, errors="return")
+    assert isinstance(next(results).error, TimeoutError)
+    stats = results.stats()
+    gate.over.set()
+    results.close()
+    assert stats.calls == 1
+    assert stats.ran.max >= 0.045
+
+
+def test_progress_gets_stats() -> None:
+    seen: list[Stats] = []
+    assert len(list(concurrent_map(abs, range(1_000), progress=seen.append))) == 1_000
+    assert isinstance(seen[-1], Stats)
+    assert isinstance(seen[-1].ran, Quantiles)
+    assert (seen[-1].done, seen[-1].calls) == (1_000, 1_000)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-7, 1e-3, 1.0, 1e6])
+def test_quantiles_are_exact_to_five_percent(scale: float) -> None:
+    rng, parts = random.Random(scale), [Timings() for _ in range(3)]
+    values = sorted(scale * 16 * rng.lognormvariate(0, 1) for _ in range(10_000))
+    for number, value in enumerate(values):
+        parts[number % 3].last_began(value, 0.0)
+    waited, ran = sum(parts, Timings()).quantiles()
+    for found, share in zip(waited, (0.5, 0.95, 0.99), strict=False):
+        assert found == pytest.approx(values[int(share * 10_000) - 1], rel=0.05, abs=1e-9)
+    assert waited[3] == pytest.approx(values[-1], rel=1e-6, abs=1e-9)
+    assert ran == (0.0, 0.0, 0.0, 0.0)
