@@ -19,7 +19,8 @@ something, and there is no deadlock. It keeps its arrival when it changes the qu
 LATE seconds of its turn is passed by: it keeps its arrival, but holds nobody up until it asks again.
 
 Progress. Who waits asks again at the time that `take` returned, or when it is woken: `take`, `end` and `leave` add to
-`wakes` the first two of a queue whose first may be able to take. The second needs it to notice a first that does not.
+`wakes` the first two of a queue whose first may be able to take. The second looks whether the first does. Each of the
+others looks LATE seconds after the one before it.
 
 Invariants, after each call
     reserved                the costs of holds that have not ended
@@ -39,6 +40,7 @@ from typing import Any, NamedTuple
 LATE = 0.1  # seconds that a start may come after its slot
 GRACE = LATE / 2  # seconds that a slot may have passed when it is taken; the rest of LATE is for the worker
 NEARLY = 1e-9  # of the amount: rounding refuses nothing
+FOREVER = 1e15  # seconds; what takes longer counts as that long
 
 _arrival = attrgetter("since")
 
@@ -79,7 +81,7 @@ class Never(NamedTuple):
 class Account:
     """What all kinds of accounts share: the queue of those that wait."""
 
-    __slots__ = ("dropped", "key", "limit", "of_key", "paused_until", "queue", "turn", "users")
+    __slots__ = ("key", "limit", "of_key", "paused_until", "queue", "turn", "users")
 
     def __init__(self, limit: Any, of_key: bool = False, key: Any = None) -> None:
         self.limit = limit
@@ -89,7 +91,6 @@ class Account:
         self.turn = -math.inf  # since when the first of the queue is the first, or there may be room for it
         self.paused_until = -math.inf
         self.users = 0  # maps that may use it; only of an account of a key
-        self.dropped = False  # it was forgotten, because it was idle and unused
 
     def never(self, cost: float) -> bool:
         raise NotImplementedError
@@ -112,33 +113,47 @@ class Account:
 
     # ------------------------------------------------------------------------------------------------ the queue
     def comes_before(self, waiter: Waiter, now: float) -> float:
-        """When the waiter, which may stand elsewhere, may take if the first does not. -inf: it is the first."""
-        since = min(waiter.since, now)
-        first: Waiter | None = None
-        at = -math.inf
+        """When the waiter, which may stand elsewhere, may take if those before it do not. -inf: it is the first."""
+        ahead, at = 0, -math.inf
         for other in self.queue:
-            if other is waiter or other.since > since or other.passed:
+            if other is waiter or (waiter.account is not self and other.since > min(waiter.since, now)):
+                break
+            if other.passed or self.never(other.cost):
                 continue
-            if first is not None:
-                return math.inf  # two are before it: it is woken when it is the second
-            at = max(self.turn, self.room_at(other.cost)) + LATE
-            if at > now:
-                first = other
-            else:
-                other.passed, self.turn, at = True, now, -math.inf
-        return at
+            ahead += 1
+            if ahead == 1:
+                at = max(self.turn, self.room_at(other.cost)) + LATE
+                if at <= now:
+                    other.passed, ahead, at = True, 0, -math.inf
+                    self.turn = now
+        return at + (ahead - 1) * LATE if ahead else -math.inf
 
     def join(self, waiter: Waiter, cost: float, now: float) -> None:
         """Let the waiter wait here."""
         waiter.since = min(waiter.since, now)
         waiter.account, waiter.cost = self, cost
+        first = self.queue[0] if self.queue else None
         insort(self.queue, waiter, key=_arrival)
-        if self.queue[0] is waiter:
+        if self.queue[0] is not first:
             self.turn = now
 
-    def call_first(self, now: float, wakes: list[Waiter]) -> None:
-        """Another is the first, or there may be room for it."""
-        self.turn = now
+    def quit(self, waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
+        """The waiter waits here no longer."""
+        if self._first() in (waiter, None):
+            self.turn = now
+        self.queue.remove(waiter)
+        waiter.account = None
+        self.call_first(wakes)
+
+    def _first(self) -> Waiter | None:
+        """Whose turn it is."""
+        for waiter in self.queue:
+            if not waiter.passed:
+                return waiter
+        return None
+
+    def call_first(self, wakes: list[Waiter]) -> None:
+        """Wake who may be able to take: the first, and who is to notice if that does not."""
         called = 0
         for waiter in self.queue:
             wakes.append(waiter)
@@ -146,11 +161,20 @@ class Account:
             if called == 2:
                 return
 
+    def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
+        """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
+        first = self._first()
+        was_full = first is not None and self.room_at(first.cost) == math.inf
+        if self.end(cost, spent, now) and self.queue:
+            if was_full and first is not None and self.room_at(first.cost) < math.inf:
+                self.turn = now
+            self.call_first(wakes)
+
 
 class Tokens(Account):
     """The account of a Rate: a token bucket."""
 
-    __slots__ = ("_burst", "_credit", "_interval", "_per", "_tat")
+    __slots__ = ("_burst", "_credit", "_interval", "_per", "_tat", "_waited")
 
     def __init__(self, limit: Any, of_key: bool, key: Any, interval: float, burst: float, per: float) -> None:
         """interval: seconds per unit of cost. burst: seconds of the rate that may be taken ahead."""
@@ -160,6 +184,7 @@ class Tokens(Account):
         self._per = per
         self._tat = -math.inf  # GCRA's theoretical arrival time: until then all is taken
         self._credit = 0.0
+        self._waited = (-math.inf, 0.0)  # when the last start was taken, and since when it had waited
 
     def never(self, cost: float) -> bool:
         return False
@@ -168,15 +193,19 @@ class Tokens(Account):
         return max(self._tat - self._burst, self.paused_until)
 
     def take(self, cost: float, since: float, now: float) -> float:
+        if self._waited[0] == now:  # a late timer rang for these starts together
+            since = min(since, self._waited[1])
+        self._waited = now, since
         slot = max(self._tat, now - max(self._credit, min(GRACE, now - since)))
-        self._tat = slot + cost * self._interval
+        self._tat = slot + min(cost * self._interval, FOREVER)
         self._credit = min(self._credit, max(0.0, now - self._tat))
         return max(slot, now - GRACE) + LATE
 
     def end(self, cost: float, spent: float, now: float) -> bool:
         if spent == cost:
             return False
-        self._tat = max(self._tat, now - self._credit) + (spent - cost) * self._interval
+        change = min(spent * self._interval, FOREVER) - min(cost * self._interval, FOREVER)
+        self._tat = max(self._tat, now - self._credit) + change
         self._credit = min(self._per, max(0.0, now - self._tat))
         return spent < cost
 
@@ -275,24 +304,17 @@ def _wait(
     """That one stands in the queue of the account, and the call in no other."""
     for waiter in waiters:
         if waiter.account is not None and (waiter is not waiters[index] or waiter.account is not account):
-            _step_out(waiter, now, wakes)
+            waiter.account.quit(waiter, now, wakes)  # it keeps its arrival
     waiter = waiters[index]
     if waiter.account is None:
         account.join(waiter, cost, now)
     waiter.cost = cost
 
 
-def _step_out(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
-    """It stands in no queue. It keeps its arrival."""
-    account, waiter.account = waiter.account, None
-    if account is not None:
-        account.queue.remove(waiter)
-        account.call_first(now, wakes)
-
-
 def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
     """It waits for nothing."""
-    _step_out(waiter, now, wakes)
+    if waiter.account is not None:
+        waiter.account.quit(waiter, now, wakes)
     waiter.since, waiter.passed = math.inf, False
 
 
@@ -308,5 +330,4 @@ def end(
     """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0
     where it did not begin."""
     for account, cost, amount in zip(accounts, costs, spent, strict=True):
-        if account.end(cost, amount, now) and account.queue:
-            account.call_first(now, wakes)
+        account.settle(cost, amount, now, wakes)

@@ -4,9 +4,8 @@ A limit has one account or, with per_key, one for each key (`_ledger`). Who uses
 of `with limit:`. The owner asks the ledger under the locks of its limits, which are held for that alone; no user's code
 runs under them. This module is compiled (setup.py), so no signal handler runs there either.
 
-A finalizer may come in the middle of that, in the same thread. It never waits for a lock which its own thread holds: it
-leaves its step to the holder (Guard.late), which does it after the release. Its `take` is answered "wait", and the
-holder wakes the owner.
+A finalizer may come in the middle of that, in the same thread. It takes no lock: it leaves its step to the section that
+it interrupts (`_inside`), which does it after the release.
 
 Wake-ups are delivered when no lock is held: an owner's `wake` only tells its own thread or loop to ask again.
 
@@ -26,7 +25,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
 IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for idle ones
 
-_numbers = count()
 _limits: WeakSet[Limit] = WeakSet()
 # Whose limits this context holds: blocks, and maps whose calls run here.
 _held: ContextVar[tuple[Block | Owner, ...]] = ContextVar("manytail: limits that are held", default=())
@@ -51,62 +48,67 @@ _held: ContextVar[tuple[Block | Owner, ...]] = ContextVar("manytail: limits that
 
 # ---------------------------------------------------------------------------------------------------- locks
 class Guard:
-    """The lock of one limit."""
+    """The lock of one limit. Locks of several limits are taken in the order of their ids."""
 
-    __slots__ = ("holder", "late", "lock", "number")
+    __slots__ = ("__weakref__", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.holder = 0  # the thread that holds it; 0: none
-        # What finalizers have left to the holder that they interrupt: guards and a step, as `_guarded` gets them.
-        self.late: deque[tuple[Sequence[Guard], Callable[[list[Waiter]], Any]]] = deque()
-        self.number = next(_numbers)  # locks of several limits are taken in this order
 
 
-def _interrupted(guards: Sequence[Guard]) -> Guard | None:
-    """The one of these that this thread holds: this is a finalizer, which must not wait for it."""
-    here = get_ident()
-    for guard in guards:
-        if guard.holder == here:
-            return guard
-    return None
+# The threads that are in a section, and what finalizers have left to them.
+_inside: dict[int, deque[Callable[[], object]]] = {}
 
 
 def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
     """Call step(wakes) under these locks, then wake the owners, except for the asker. A finalizer that interrupts a
-    holder leaves the step to that, and gets None."""
-    interrupted = _interrupted(guards)
-    if interrupted is not None:
-        interrupted.late.append((guards, step))
+    section leaves the step to that thread, and gets None. An exception of a signal handler is raised when the step is
+    done."""
+    here = get_ident()
+    left = _inside.get(here)
+    if left is not None:
+        left.append(partial(_guarded, guards, step, asker))
         return None
     wakes: list[Waiter] = []
-    result = _locked(guards, step, wakes)
+    later = _inside[here] = deque()
+    try:
+        result, interruption = _locked(guards, step, wakes)
+    finally:
+        del _inside[here]
     for waiter in wakes:
         waiter.owner.woken.append(waiter)
         if waiter.owner is not asker:  # which looks at `woken` itself
-            waiter.owner.wake()
-    for guard in guards:
-        while guard.late:
-            try:
-                left = guard.late.popleft()
-            except IndexError:  # another thread was faster
-                break
-            _guarded(*left)
+            interruption = _insist(waiter.owner.wake) or interruption
+    while later:
+        interruption = _insist(later.popleft()) or interruption
+    if interruption is not None:
+        raise interruption
     return result
 
 
-def _locked(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> Any:
-    here, taken = get_ident(), 0
-    try:
-        for guard in guards:
-            guard.lock.acquire()
+def _locked(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> tuple[Any, Any]:
+    """The step's result, and what a signal handler raised during the wait for a lock."""
+    interruption, taken = None, 0
+    while taken < len(guards):
+        try:
+            guards[taken].lock.acquire()
             taken += 1
-            guard.holder = here
-        return step(wakes)
+        except BaseException as error:
+            interruption = error
+    try:
+        return step(wakes), interruption
     finally:
-        for guard in guards[:taken]:
-            guard.holder = 0
+        for guard in guards:
             guard.lock.release()
+
+
+def _insist(call: Callable[[], object]) -> BaseException | None:
+    """Call it. Returns what it raises, or what a signal handler raises meanwhile."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------- limits
@@ -146,13 +148,14 @@ class Limit:
             raise _checks.bad_value("name", name, "1 to 100 characters; a shared limit needs a name")
         self.shared = shared
         self.name = name
+        self._guard = Guard()
         self._begin()
         _limits.add(self)
 
     def _begin(self) -> None:
-        self._guard = Guard()
         self._account: Account = self._new_account(None)
         self._accounts: dict[Hashable, Account] = {}
+        self._older: dict[Hashable, Account] = {}  # as `_accounts`, until those in use are in that
         self._accounts_limit = IDLE_LIMIT
 
     def _new_account(self, key: Any) -> Account:
@@ -179,7 +182,11 @@ class Limit:
         """Named arguments that differ from their defaults, which are the second of each pair."""
         pairs = {**more, "cost": (self.cost, None), "per_key": (self.per_key, False)}
         pairs |= {"per_task": (self.per_task, False), "shared": (self.shared, None), "name": (self.name, None)}
-        return {name: value for name, (value, default) in pairs.items() if value is not default and value != default}
+        return {
+            name: value
+            for name, (value, default) in pairs.items()
+            if value is not default and (default is None or value != default)
+        }
 
     def without_cost(self) -> Any:
         """A copy for a process that gets the costs with the items. Its cost says only that there is one."""
@@ -189,23 +196,26 @@ class Limit:
     # ------------------------------------------------------------------------------------------------ accounts
     def account(self, key: Hashable, owner: Owner) -> Account:
         """The account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it without a lock."""
+        if len(self._accounts) >= self._accounts_limit:
+            self._forget_idle()
         while True:
             found = self._accounts.get(key)
             if found is None:
-                if len(self._accounts) >= self._accounts_limit:
-                    self._forget_idle()
-                found = self._accounts.setdefault(key, self._new_account(key))
-            if _guarded([self._guard], partial(_use, found, owner)):
+                found = self._accounts.setdefault(key, self._older.get(key) or self._new_account(key))
+            _guarded([self._guard], partial(_use, found, owner))
+            if self._accounts.get(key) is found:
                 return found
-            self._accounts.pop(key, None)  # it was forgotten in between
+            _guarded([self._guard], partial(_release, [found], owner))  # in between the idle ones were forgotten
 
     def _forget_idle(self) -> None:
-        """Drop accounts of keys that are idle and unused. Amortised constant time per account."""
-        every = list(self._accounts.values())
-        _guarded([self._guard], partial(_drop_idle, every, time.monotonic()))
-        for account in every:
-            if account.dropped:
-                self._accounts.pop(account.key, None)
+        """Drop accounts of keys that are idle and unused: keep the others. Amortised constant time per account. Another
+        thread finds an account in one of the two dicts, whenever it looks."""
+        self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
+        self._older, self._accounts = self._accounts, {}
+        for account in list(self._older.values()):
+            if not _guarded([self._guard], partial(_is_idle, account, time.monotonic())):
+                self._accounts.setdefault(account.key, account)
+        self._older = {}
         self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
 
     # ------------------------------------------------------------------------------------------------ blocks
@@ -256,9 +266,7 @@ class Rate(Limit):
         if isinstance(per, str):
             self._per = PERIODS[_checks.choice("per", per, PERIODS)]
         else:
-            self._per = _checks.finite("per", per)
-            if self._per == 0:
-                raise _checks.bad_value("per", per, "seconds, a finite number > 0")
+            self._per = checked_amount("per", per, positive=True)
         self.interval = self._per / self.amount  # seconds per unit of cost
         if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
             raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
@@ -332,7 +340,7 @@ class Concurrency(Limit):
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, positive=True, infinite=True)
-        self.lease = _checks.seconds("lease", lease, positive=True)
+        self.lease = checked_amount("lease", lease, positive=True)
         super().__init__(cost, per_key, per_task, shared, name)
 
     def _new_account(self, key: Any) -> Account:
@@ -372,22 +380,21 @@ def _remake(kind: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> An
     return kind(*positional, **named)
 
 
-def _use(account: Account, owner: Owner, wakes: list[Waiter]) -> bool:
-    if account.dropped:
-        return False
+def _use(account: Account, owner: Owner, wakes: list[Waiter]) -> None:
     if not owner.left:
         account.users += 1
         owner.used[account] = owner.used.get(account, 0) + 1
-    return True
 
 
-def _drop_idle(accounts: list[Account], now: float, wakes: list[Waiter]) -> None:
-    for account in accounts:
-        account.dropped = not account.users and account.idle(now)
+def _is_idle(account: Account, now: float, wakes: list[Waiter]) -> bool:
+    return not account.users and account.idle(now)
 
 
 def _begin_all() -> None:
+    """In a forked child: another thread of the parent may have held a lock."""
+    _inside.clear()
     for limit in list(_limits):
+        limit._guard.lock = threading.Lock()
         limit._begin()
 
 
@@ -398,17 +405,19 @@ after_fork_in_child(_begin_all)
 class Owner:
     """A map, or a block of `with`, that uses these limits. One thread at a time uses it, except `woken` and `wake`."""
 
+    holds: bool = True  # as Block.holds
+
     def __init__(self, limits: Sequence[Limit], wake: Callable[[], object]) -> None:
         """wake: called in any thread when one of `woken` is to ask again; `take` is due. Must not wait."""
         self.limits = tuple(limits)
         self.wake = wake
         self.woken: deque[Waiter] = deque()
         self.waiter = Waiter(self)
-        self.held = [limit for user in _held.get() for limit in user.limits]  # by callers of this map or block
+        self.held = [limit for user in _held.get() if user.holds for limit in user.limits]  # by callers of this one
         self.keyed = any(limit.per_key for limit in self.limits)
         self.accounts = self.accounts_of(None) if not self.keyed else ()
         self.waiters = (self.waiter,) * len(self.accounts)
-        self._guards = sorted((limit._guard for limit in self.limits), key=_number)
+        self._guards = sorted({limit._guard for limit in self.limits}, key=id)
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
         self.used: dict[Account, int] = {}  # accounts of keys, and how often; under their guards
         self.left = False  # the map has ended
@@ -425,18 +434,29 @@ class Owner:
 
     def release(self, accounts: Sequence[Account], waiters: Sequence[Waiter] | None = None) -> None:
         """This map does not use these accounts of a key, nor its waiters, any longer."""
-        for waiter in waiters or ():
-            if waiter is not self.waiter:
-                self._waiters.pop(waiter, None)
+        for waiter in set(waiters or ()) - {self.waiter}:
+            self.leave(waiter, time.monotonic())
+            self._waiters.pop(waiter, None)
         _guarded(self._guards, partial(_release, accounts, self), self)
 
     def take(self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float) -> Any:
         """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key."""
-        interrupted = _interrupted(self._guards)
-        if interrupted is not None:  # a finalizer cannot be answered: the holder wakes this owner
-            interrupted.late.append((self._guards, partial(_wake, waiters[0])))
+        left = _inside.get(get_ident())
+        if left is not None:  # a finalizer interrupts a section: it is not answered, and this owner asks again
+            left.append(partial(self._ask_again, waiters[0]))
             return Wait(math.inf, accounts[0])
-        return _guarded(self._guards, partial(_ledger.take, waiters, accounts, costs, now), self)
+        answers: list[Any] = []
+        try:
+            _guarded(self._guards, partial(_take, answers, waiters, accounts, costs, now), self)
+        except BaseException:  # of a signal handler
+            if answers and isinstance(answers[0], Taken):
+                self.end(accounts, costs, (0.0,) * len(costs), now)
+            raise
+        return answers[0]
+
+    def _ask_again(self, waiter: Waiter) -> None:
+        self.woken.append(waiter)
+        self.wake()
 
     def waiters_of(self, accounts: Sequence[Account], lane: Any) -> tuple[Waiter, ...]:
         """The waiters of the calls of a key."""
@@ -462,12 +482,15 @@ class Owner:
         self._waiters.clear()
 
 
-def _number(guard: Guard) -> int:
-    return guard.number
-
-
-def _wake(waiter: Waiter, wakes: list[Waiter]) -> None:
-    wakes.append(waiter)
+def _take(
+    answers: list[Any],
+    waiters: Sequence[Waiter],
+    accounts: Sequence[Account],
+    costs: Sequence[float],
+    now: float,
+    wakes: list[Waiter],
+) -> None:
+    answers.append(_ledger.take(waiters, accounts, costs, now, wakes))
 
 
 def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> None:
@@ -508,6 +531,10 @@ class Block:
         self._cost = cost
         self._spent: float | None = None
         self._owner: Owner | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self._owner is not None
 
     def spent(self, amount: float) -> None:
         """What the block takes really, instead of its cost. RuntimeError: the block has ended."""
