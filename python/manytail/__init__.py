@@ -40,12 +40,14 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 if TYPE_CHECKING:
     from manytail.mapping import (
+        AsyncResults,
         BreakerOpen,
         BudgetExceeded,
         DeadlineExceeded,
         Delivery,
         Outcome,
         Quantiles,
+        Results,
         RetryLater,
         Shared,
         SharedUnavailable,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncResults",
     "BreakerOpen",
     "BudgetExceeded",
     "ClosedError",
@@ -81,6 +84,7 @@ __all__ = [
     "PubSubStats",
     "Quantiles",
     "QueueStats",
+    "Results",
     "RetryLater",
     "Shared",
     "SharedUnavailable",
@@ -100,12 +104,14 @@ __all__ = [
 # Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
+        "AsyncResults",
         "BreakerOpen",
         "BudgetExceeded",
         "DeadlineExceeded",
         "Delivery",
         "Outcome",
         "Quantiles",
+        "Results",
         "RetryLater",
         "Shared",
         "SharedUnavailable",

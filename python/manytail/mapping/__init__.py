@@ -4,7 +4,7 @@
 same for asyncio. `manytail` exports every name of this module too.
 """
 
-from ._map import aconcurrent_map, concurrent_map
+from ._map import AsyncResults, Results, aconcurrent_map, concurrent_map
 from ._shared import Shared
 from ._types import (
     BreakerOpen,
@@ -20,6 +20,7 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "RetryLater", "Shared",
+    "AsyncResults", "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Results",
+    "RetryLater", "Shared",
     "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -3,10 +3,10 @@
 fn may have further parameters: `delivery`, `resource`, and what has a default.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
-from ._map import Results
+from ._map import AsyncResults, Results
 from ._options import RetryOn
 from ._shared import Shared
 from ._types import (
@@ -23,7 +23,8 @@ from ._types import (
 )
 
 __all__ = [
-    "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "RetryLater", "Shared",
+    "AsyncResults", "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Results",
+    "RetryLater", "Shared",
     "SharedUnavailable", "Stats", "TooManyFailures",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
@@ -189,7 +190,7 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[_R]: ...
+) -> AsyncResults[_R]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -206,7 +207,7 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[Outcome[_T, _R]]: ...
+) -> AsyncResults[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -223,7 +224,7 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[_R]: ...
+) -> AsyncResults[_R]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
@@ -240,4 +241,4 @@ def aconcurrent_map(
     dedup: int = 0, item_id: Callable[[_T], Any] | None = None,
     shared: Shared | None = None, remember: bool = False, codec: Any = None,
     setup: Callable[[], Any] | None = None, progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[Outcome[_T, _R]]: ...
+) -> AsyncResults[Outcome[_T, _R]]: ...
