@@ -40,6 +40,7 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 if TYPE_CHECKING:
     from manytail.mapping import (
+        AsyncResults,
         Batch,
         Breaker,
         BreakerOpen,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         Outcome,
         Quantiles,
         Rate,
+        Results,
         Retry,
         RetryLater,
         Shared,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncResults",
     "Batch",
     "Breaker",
     "BreakerOpen",
@@ -94,6 +97,7 @@ __all__ = [
     "Quantiles",
     "QueueStats",
     "Rate",
+    "Results",
     "Retry",
     "RetryLater",
     "Shared",
@@ -114,6 +118,7 @@ __all__ = [
 # Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
+        "AsyncResults",
         "Batch",
         "Breaker",
         "BreakerOpen",
@@ -126,6 +131,7 @@ _LAZY = frozenset(
         "Outcome",
         "Quantiles",
         "Rate",
+        "Results",
         "Retry",
         "RetryLater",
         "Shared",

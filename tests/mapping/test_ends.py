@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -281,6 +281,45 @@ def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Cal
     assert len(list(results)) == 4
     names = {"fn", "key", "priority", "cost", "setup", "on", "backoff"} | ({"input"} if kind is iter else set())
     assert {name: value for name, value in seen.items() if name in names} == dict.fromkeys(names, "mine")
+
+
+@in_callers_loops
+def test_all_functions_of_an_asynchronous_map_see_the_context_of_its_call(run: Callable[[Any], Any]) -> None:
+    """It is consumed in another one."""
+    seen: dict[str, str] = {}
+
+    def note(name: str, result: Any) -> Callable[..., Any]:
+        def function(*arguments: Any) -> Any:
+            seen[name] = var.get()
+            return result
+
+        return function
+
+    async def fn(item: int, resource: Any, delivery: Any) -> int:
+        seen["fn"] = var.get()
+        assert delivery.idempotency_key
+        if delivery.attempt == 1:
+            raise ValueError
+        return item
+
+    async def items() -> AsyncIterator[int]:
+        for item in range(3):
+            seen["input"] = var.get()
+            yield item
+
+    async def main() -> None:
+        token = var.set("mine")
+        results = aconcurrent_map(
+            fn, items(), workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
+            setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1,
+            fatal=note("fatal", False),
+        )  # fmt: skip
+        var.reset(token)
+        assert [item async for item in results] == [0, 1, 2]
+
+    run(main())
+    names = {"fn", "input", "key", "priority", "item_id", "setup", "retry_on", "backoff", "fatal"}
+    assert seen == dict.fromkeys(names, "mine")
 
 
 class Unsized:

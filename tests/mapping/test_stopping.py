@@ -1,16 +1,20 @@
 """stop(), stats() and the block of a map's results."""
 import asyncio
+import contextlib
+import gc
 import random
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.maps import collect, in_callers_loops
 from support.threads import DEADLINE, Threads, main_thread_sleeps, wait_until
 
-from manytail import Quantiles, Retry, Stats, concurrent_map
+from manytail import Quantiles, Retry, Stats, aconcurrent_map, concurrent_map
 from manytail._timings import Timings
 
 
@@ -214,3 +218,114 @@ def test_quantiles_are_exact_to_five_percent(scale: float) -> None:
         assert found == pytest.approx(values[int(share * 10_000) - 1], rel=0.05, abs=1e-9)
     assert waited[3] == pytest.approx(values[-1], rel=1e-6, abs=1e-9)
     assert ran == (0.0, 0.0, 0.0, 0.0)
+
+
+# ------------------------------------------------------------------------------------------------ in the caller's loop
+class LoopGate:
+    """Calls wait at it until it opens."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.over = asyncio.Event()
+
+    async def __call__(self, item: int) -> int:
+        self.begun.append(item)
+        try:
+            await self.over.wait()
+            return item
+        finally:
+            self.ended.append(item)
+
+    async def full(self, calls: int) -> None:
+        while len(self.begun) < calls:
+            await asyncio.sleep(0)
+
+
+@in_callers_loops
+def test_asynchronous_stop_yields_the_results_of_running_calls(run: Any) -> None:
+    async def main() -> None:
+        gate = LoopGate()
+        async with aconcurrent_map(gate, range(100), workers=3) as results:
+            assert results.stats() == Stats(workers=3)
+            taking = asyncio.ensure_future(collect(results))
+            await gate.full(3)
+            threading.Thread(target=results.stop).start()  # from any thread
+            gate.over.set()
+            taken = await taking
+        assert taken == gate.begun
+        assert results.stats().done == len(taken) < 100
+
+    run(main())
+
+
+@in_callers_loops
+def test_aclose_while_another_task_takes_ends_both(run: Any) -> None:
+    async def main() -> None:
+        gate = LoopGate()
+        results = aconcurrent_map(gate, range(9), workers=2)
+        taking = asyncio.ensure_future(collect(results))
+        await gate.full(2)
+        with pytest.raises(RuntimeError, match="already executing"):
+            await anext(results)
+        await results.aclose()
+        assert await taking == []
+        assert sorted(gate.ended) == [0, 1]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        with pytest.raises(StopAsyncIteration):
+            await anext(results)
+
+    run(main())
+
+
+@pytest.mark.parametrize("setup", [False, True])
+@in_callers_loops
+def test_asynchronous_results_that_are_collected_end_the_map(run: Any, setup: bool) -> None:
+    closed: list[int] = []
+
+    @contextlib.contextmanager
+    def resource() -> Iterator[int]:
+        yield 1
+        closed.append(1)
+
+    async def main() -> None:
+        gate = LoopGate()
+
+        async def fn(item: int, resource: Any = None) -> int:
+            return item if item == 0 else await gate(item)
+
+        more: dict[str, Any] = {"setup": resource, "progress": lambda seen: None, "timeout": 3_600} if setup else {}
+        results = aconcurrent_map(fn, range(9), workers=2, **more)
+        assert await anext(results) == 0
+        await gate.full(1)
+        made = weakref.ref(results)
+        del results
+        gc.collect()
+        assert made() is None
+        async with asyncio.timeout(DEADLINE):
+            while asyncio.all_tasks() != {asyncio.current_task()}:
+                await asyncio.sleep(0)
+        assert sorted(gate.ended) == sorted(gate.begun)
+        assert closed == [1] * setup
+
+    run(main())
+
+
+@pytest.mark.thread_unsafe(reason="looks at all that cannot be raised")
+def test_a_map_that_nobody_closed_leaves_no_noise_when_its_loop_ends(capfd: Any) -> None:
+    kept: list[Any] = []
+
+    async def main() -> None:
+        gate = LoopGate()
+        results = aconcurrent_map(gate, range(9), workers=2, timeout=3_600)
+        taking = asyncio.ensure_future(anext(results))
+        await gate.full(2)
+        taking.cancel()
+        again = aconcurrent_map(gate, range(9), workers=2)
+        kept.append(asyncio.ensure_future(anext(again)))
+        await gate.full(4)
+
+    asyncio.run(main(), debug=True)
+    kept.clear()
+    gc.collect()
+    assert capfd.readouterr() == ("", "")

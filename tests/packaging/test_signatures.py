@@ -28,6 +28,7 @@ WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum)
 VARIADIC = {
     "ConnectionParameters",
     "Consumer.subscribe",
+    "Delivery.spent",
     "Entry",
     "EntryQueue.aput",
     "EntryQueue.put_many",

@@ -127,6 +127,7 @@ def test_a_row_passes_at_most_12_functions(fn: Any, kind: T.DataType) -> None:
 
 def test_a_row_has_all_that_an_item_has() -> None:
     (row,) = new_rows(None, 1)
-    item = Item(None)
+    item = Item(None, read=row.read)
+    assert row.read > 0
     names = [name for name in Item.__slots__ if name != "value" and hasattr(item, name)]
     assert {name: getattr(row, name) for name in names} == {name: getattr(item, name) for name in names}

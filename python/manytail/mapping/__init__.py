@@ -5,7 +5,7 @@ same for asyncio. `manytail` exports every name of this module too.
 """
 
 from ._limits import Budget, Concurrency, Limit, Rate
-from ._map import aconcurrent_map, concurrent_map
+from ._map import AsyncResults, Results, aconcurrent_map, concurrent_map
 from ._policies import Batch, Breaker, Retry
 from ._shared import Shared
 from ._types import (
@@ -22,7 +22,7 @@ from ._types import (
 )
 
 __all__ = [
-    "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
-    "Limit", "Outcome", "Quantiles", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "Stats",
-    "TooManyFailures", "aconcurrent_map", "concurrent_map",
+    "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded",
+    "Delivery", "Limit", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "Shared",
+    "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -3,12 +3,12 @@
 fn may have further parameters: `delivery`, `resource`, and what has a default.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
 
 from ._limits import Budget, Concurrency, Limit, Rate
-from ._map import Results
+from ._map import AsyncResults, Results
 from ._policies import Batch, Breaker, On, Retry
 from ._shared import Shared
 from ._types import (
@@ -25,9 +25,9 @@ from ._types import (
 )
 
 __all__ = [
-    "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
-    "Limit", "Outcome", "Quantiles", "Rate", "Retry", "RetryLater", "Shared", "SharedUnavailable", "Stats",
-    "TooManyFailures",
+    "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded",
+    "Delivery", "Limit", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "Shared",
+    "SharedUnavailable", "Stats", "TooManyFailures",
     "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
@@ -281,7 +281,7 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[_R]: ...
+) -> AsyncResults[_R]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R],
@@ -308,7 +308,7 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[Outcome[_T, _R]]: ...
+) -> AsyncResults[Outcome[_T, _R]]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]],
@@ -335,7 +335,7 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[_R]: ...
+) -> AsyncResults[_R]: ...
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]],
@@ -362,4 +362,4 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[Outcome[_T, _R]]: ...
+) -> AsyncResults[Outcome[_T, _R]]: ...

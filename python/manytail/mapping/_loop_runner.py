@@ -101,7 +101,7 @@ class LoopRunner(Runner):
     async def close(self, reader: asyncio.Task[None]) -> None:
         """Stop, and wait for all tasks. A cancellation or Ctrl-C meanwhile is raised when all have ended."""
         if self.loop.is_closed():  # its tasks never run again
-            self._stop_threads()
+            self.stop_threads()
             return
         interruption = insist(partial(self.stop, cancel=True))
         reader.cancel()
@@ -115,7 +115,16 @@ class LoopRunner(Runner):
         if interruption is not None:
             raise interruption
 
-    def _stop_threads(self) -> None:
+    def abandon(self, *tasks: asyncio.Task[None] | None) -> None:
+        """Stop without waiting: the calls and these tasks are cancelled, and the resource is closed. In the loop."""
+        self.stop(cancel=True)
+        for task in tasks:
+            if task is not None:
+                task.add_done_callback(_retrieve)
+                task.cancel()
+        self.coroutines.when_ended(self.calls_ended)
+
+    def stop_threads(self) -> None:
         for thread in (self.memory, self.permits):
             if thread is not None:
                 thread.stop()
@@ -123,7 +132,7 @@ class LoopRunner(Runner):
     def __del__(self) -> None:
         # A second Ctrl-C has closed the loop, and `close` was not called.
         if hasattr(self, "workers"):
-            insist(self._stop_threads)
+            insist(self.stop_threads)
 
     async def _ended(self, reader: asyncio.Task[None]) -> None:
         await asyncio.wait([reader])
@@ -132,3 +141,9 @@ class LoopRunner(Runner):
         await self.coroutines.ended()
         await self.flush()
         self.calls_ended()
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """asyncio logs an exception of a task that nobody asks for."""
+    if not task.cancelled():
+        task.exception()

@@ -11,7 +11,6 @@ import math
 import sys
 import threading
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Callable,
@@ -80,7 +79,7 @@ def concurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> Iterator[Any]:
+) -> Results[Any]:
     """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
 
     A plain fn runs in `workers` threads, an `async def` in its own loop with `workers` coroutines. Lazy: an item is
@@ -174,20 +173,21 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
-) -> AsyncGenerator[Any, None]:
+) -> AsyncResults[Any]:
     """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
     with `shared`, for its database.
 
     A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
-    Use it in `async with contextlib.aclosing(aconcurrent_map(...)) as results: async for result in results: ...`.
-    Options and errors are concurrent_map's. Stats: waits for results in the caller's loop, and blocks nothing else
+    Use it in `async with aconcurrent_map(...) as results: async for result in results: ...`. Cancelled or collected it
+    ends as by aclose().
+    Options and errors are concurrent_map's. Progress: waits for results in the caller's loop, and blocks nothing else
     there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
-    return _run_in_loop(_plan(fn, locals()), items, copy_context())
+    return AsyncResults(_plan(fn, locals()), items, copy_context())
 
 
 # ---------------------------------------------------------------------------------------------------- what both share
@@ -421,7 +421,7 @@ class Results(Iterator[_R]):
 
     After the first exception from `next` it has no more results: the last one, that of the map, or one of a signal
     handler, which stops the map and waits for nothing. `close` may be called again until it has ended. One thread at a
-    time takes results; `stop`, `close` and `stats` are for any."""
+    time takes results; `stop`, `close` and `stats` are for any. Progress: blocking, but for `stop` and `stats`."""
 
     def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
         """values: what is read of `items`."""
@@ -564,42 +564,142 @@ class Results(Iterator[_R]):
 
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop
-async def _run_in_loop(
-    plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context
-) -> AsyncGenerator[Any, None]:
-    scheduler = plan.scheduler()
-    runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
-    runner.context = context
-    output = scheduler.output
-    task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
-    reader = task(runner.read(_read_async(plan, runner, items)))
-    show = display_of(plan.progress, items)
-    meter = None if show is None else Meter(runner.stats, show)
-    ticker = None if meter is None else task(_tick(meter, runner))
-    try:
-        runner.locked(runner.go_on)
-        while not scheduler.over and not runner.stopping:
+class AsyncResults(AsyncIterator[_R]):
+    """The asynchronous iterator that `aconcurrent_map` returns. Nothing of the map refers to it, so the garbage
+    collector can free it, which ends the map.
+
+    After the first exception from `anext` it has no more results. One task at a time takes them. A task that is
+    cancelled there has ended the map, as `aclose` does; a coroutine that is closed there, or collected, cannot wait: it
+    ends the map as the collector does. Progress: waits in the caller's loop, and blocks nothing else there."""
+
+    def __init__(self, plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context) -> None:
+        self._plan = plan
+        self._items: Any = items
+        self._context = context
+        self._run: _Run | None = None  # from the first `anext` on
+        self._taking = False
+        self._over = False  # there are no more results
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def __anext__(self) -> _R:
+        if self._taking:
+            raise RuntimeError("results already executing: another task is in anext")
+        if self._over:
+            raise StopAsyncIteration
+        self._taking = True
+        try:
+            return await self._next()
+        except GeneratorExit:
+            self._abandon()
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+        finally:
+            self._taking = False
+
+    async def _next(self) -> _R:
+        if self._run is None:
+            self._run = _Run(self._plan, self._items, self._context)
+            self._items = None
+        runner, scheduler = self._run.runner, self._run.runner.scheduler
+        while not scheduler.output and not scheduler.over and not runner.stopping:
             runner.output_changed.clear()
-            if not output:
-                await runner.output_changed.wait()  # type: ignore[attr-defined]
-            while output:
-                item = output.popleft()
-                runner.report(scheduler.took, 1)
-                yield plan.result(item)
-        if runner.stopping:
+            await runner.output_changed.wait()  # type: ignore[attr-defined]
+        if not scheduler.output and runner.stopping:
             await runner.coroutines.ended()  # results before the failed item may still come
-        while output:
-            yield plan.result(output.popleft())
+            if runner.stopped:
+                runner.locked(scheduler.release)
+        if self._over:  # closed meanwhile
+            raise StopAsyncIteration
+        if scheduler.output:
+            item = scheduler.output.popleft()
+            runner.report(scheduler.took, 1)
+            self._run.meter.sample(scheduler.finished)
+            result: _R = self._plan.result(item)
+            return result
         await runner.flush()
         error = final_error(runner)
         if error is not None:
             raise error
-    finally:
-        if ticker is not None:
-            ticker.cancel()
-        await runner.close(reader)
-        if meter is not None:
-            meter.report()
+        raise StopAsyncIteration
+
+    def stop(self) -> None:
+        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
+        ones. Returns at once; for any thread, and for a signal handler."""
+        if self._run is None:
+            self._over, self._items = True, None
+            return
+        runner = self._run.runner
+        runner.stopped = runner.scheduler.halted = True
+        runner.from_thread(runner.stop)
+
+    def stats(self) -> Stats:
+        """Where the map stands."""
+        return Stats(workers=self._plan.options.workers) if self._run is None else self._run.meter.seen()
+
+    async def aclose(self) -> None:
+        """No further call starts, coroutines are cancelled. Results not taken are dropped. A cancellation meanwhile is
+        raised when all has ended."""
+        self._over, self._items = True, None
+        if self._run is not None:
+            await self._run.close()
+
+    def _abandon(self) -> None:
+        """End the map without waiting, from any thread."""
+        self._over = True
+        if self._run is not None:
+            self._run.abandon()
+
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_run") and not self._over and not finalizing():
+            interruption = insist(self._abandon)
+            if interruption is not None:
+                raise interruption
+
+
+class _Run:
+    """What runs of an AsyncResults, in the caller's loop."""
+
+    def __init__(self, plan: Plan, items: Any, context: Context) -> None:
+        scheduler = plan.scheduler()
+        self.runner = runner = LoopRunner(
+            scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options)
+        )
+        runner.context = context
+        task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
+        self._reader = task(runner.read(_read_async(plan, runner, items)))
+        show = display_of(plan.progress, items)
+        self.meter = Meter(runner.stats)
+        self._shown = None if show is None else Meter(runner.stats, show)
+        self._ticker = None if self._shown is None else task(_tick(self._shown, runner))
+        runner.locked(runner.go_on)
+
+    async def close(self) -> None:
+        """It may be called again until it has ended."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.runner.close(self._reader)
+        self.runner.scheduler.output.clear()
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.report()
+
+    def abandon(self) -> None:
+        runner = self.runner
+        runner.scheduler.halted = True
+        if runner.loop.is_closed():
+            runner.stop_threads()
+        else:
+            runner.from_thread(runner.abandon, self._reader, self._ticker)
 
 
 async def _tick(meter: Meter, runner: LoopRunner) -> None:

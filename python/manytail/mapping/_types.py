@@ -30,7 +30,7 @@ class Delivery:
 
     attempt: the number of this call of the item in this map, from 1; a deferred call does not count. Of a batch: the
     most of its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None.
-    error: of the attempt before; None in the first.
+    error: of the attempt before; None in the first. Progress: blocking; its lock is held for a few instructions.
     """
 
     __module__ = "manytail"

@@ -421,6 +421,13 @@ class LoopWorkers:
     def join(self) -> None:
         raise NotImplementedError
 
+    def when_ended(self, call: Callable[[], object]) -> None:
+        """Call it when the last coroutine has ended."""
+        if self._task is None or self._task.done():
+            call()
+        else:
+            self._task.add_done_callback(lambda _: call())
+
     async def ended(self) -> None:
         """Wait until the last coroutine has ended."""
         if self._task is not None:
