@@ -77,7 +77,7 @@ def look_up(packages: DataFrame, url: str, shared: Shared, *, rate: float, budge
     return packages.repartition(TASKS, "section").transform(
         map_concurrent, ask, "packages long, bytes long", setup=partial(connect, url), workers=WORKERS,
         key="section", per_key=PER_KEY, order="completion", retry=Retry(2, urllib3.exceptions.HTTPError),
-        remember=shared, shared=shared, rate=rate, budget=budget, row_id=sf.concat_ws("=", "package", "version"),
+        remember=shared, shared=shared, rate=rate, budget=budget, item_id=sf.concat_ws("=", "package", "version"),
         cost="price", errors="column", metrics=True,
     )  # fmt: skip
 

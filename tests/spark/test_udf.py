@@ -144,7 +144,7 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
         "weights",
         "priority",
         "columns",
-        "row_id",
+        "item_id",
         "metrics",
         "per_key_rate",
         "error_column",

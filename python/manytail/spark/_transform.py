@@ -24,11 +24,13 @@ from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
+COLUMNS = ("key", "priority", "cost", "item_id")  # options that are columns here
 _ATOMIC = (T.AtomicType, T.NullType)
 # Atomic types without Python values, or whose values do not compare. By name: some versions of PySpark lack some.
 _NO_KEYS = ("YearMonthIntervalType", "VariantType", "GeographyType", "GeometryType")
 
 
+@checks.names_options
 def map_concurrent(
     df: DataFrame,
     fn: Callable[..., Any],
@@ -54,7 +56,7 @@ def map_concurrent(
     cost_rate: float | None = None,
     budget: float | None = None,
     dedup: int | None = None,
-    row_id: str | Column | None = None,
+    item_id: str | Column | None = None,
     shared: Shared | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     columns: Literal["append", "replace"] = "append",
@@ -84,7 +86,7 @@ def map_concurrent(
     cost : str or Column
         Numeric, >= 0; the cost of a row for `cost_rate`. Null or another value fails the row.
     dedup : int
-        Rows that are equal in all columns, or in `row_id`, share one call, and its result among the last `dedup` ones.
+        Rows that are equal in all columns, or in `item_id`, share one call, and its result among the last `dedup` ones.
     order : {"input", "key", "completion"}
         The order that the output keeps.
     key, per_key, weights
@@ -98,7 +100,7 @@ def map_concurrent(
     metrics : bool
         Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
         cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
-    row_id : str or Column
+    item_id : str or Column
         Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
     remember : Shared, str or path
         Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
@@ -132,7 +134,7 @@ def map_concurrent(
     if not isinstance(df, DataFrame):
         raise checks.bad_type("df", df, "a DataFrame")
     checked = check_shared(
-        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
+        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,), columns=COLUMNS)
     )
     if not isinstance(error_column, str) or not error_column:
         bad = checks.bad_value if isinstance(error_column, str) else checks.bad_type
@@ -142,7 +144,7 @@ def map_concurrent(
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
     cost_at = source.add("cost", cost, (T.NumericType,), "a numeric column")
-    row_id_at = source.add("row_id", row_id, (T.DataType,), "a column")
+    item_id_at = source.add("item_id", item_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
     zone, max_records = session_settings(session)
@@ -164,7 +166,7 @@ def map_concurrent(
         key=key_at,
         priority=priority_at,
         cost=cost_at,
-        row_id=row_id_at,
+        item_id=item_id_at,
         append=append,
         metrics=metrics,
         channel=current_channel(),

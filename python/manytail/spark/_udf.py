@@ -28,6 +28,7 @@ from ._transform import check_shared, parsed_type, result_types, session_setting
 EXPECTED = "a DDL string or DataType"
 
 
+@checks.names_options
 def concurrent_udf(
     fn: Callable[..., Any] | None = None,
     returnType: str | T.DataType | None = None,
