@@ -77,7 +77,7 @@ def look_up(packages: DataFrame, url: str, shared: Shared, *, rate: float, budge
     return packages.repartition(TASKS, "section").transform(
         map_concurrent, ask, "packages long, bytes long", setup=partial(connect, url), workers=WORKERS,
         key="section", per_key=PER_KEY, order="completion", retry=Retry(2, urllib3.exceptions.HTTPError),
-        remember=shared, row_id=sf.concat_ws("=", "package", "version"), errors="column", metrics=True,
+        remember=shared, item_id=sf.concat_ws("=", "package", "version"), errors="column", metrics=True,
         limits=[
             Rate(rate, shared=shared, name="calls"), Budget(budget, cost="price", shared=shared, name="money"),
         ],

@@ -249,7 +249,7 @@ class Case:
                 limit = self.options.get("per_key") or self.running_of[key]
                 assert self.may_abandon or self.running_of[key] <= limit, "more calls than per_key"
             if "batch" in self.options:
-                assert len(values) <= self.options["batch"], "too large a batch"
+                assert len(values) <= self.options["batch"].size, "too large a batch"
         return steps
 
     def cost_of(self, value: int) -> float:

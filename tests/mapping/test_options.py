@@ -1,28 +1,71 @@
-"""The one list of options, `Options`: the signatures of the public functions agree with it."""
+"""The one table of options: what is made of it, and what agrees with it."""
 
 import inspect
+import re
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manytail import aconcurrent_map, concurrent_map
-from manytail.mapping._options import CHECKS, Options
+from manytail import Retry, aconcurrent_map, concurrent_map
+from manytail.mapping._options import OPTIONS, Option, Options
 
-DEFAULTS = {one.name: one.default for one in fields(Options)}
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = {one.name: one.default for one in fields(Options)}
+named = pytest.mark.parametrize("option", OPTIONS, ids=[one.name for one in OPTIONS])
 
 
 @pytest.mark.parametrize("function", [concurrent_map, aconcurrent_map])
 def test_the_signature_has_every_option_with_its_default(function: Callable[..., Any]) -> None:
-    given = {name: one for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY}
-    assert set(given) == {*CHECKS, "key", "priority", "item_id", "progress"}
-    assert {name: check(name, given[name].default) for name, check in CHECKS.items()} == {
-        name: DEFAULTS[name] for name in CHECKS
-    }
+    given = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    assert [(one.name, one.default) for one in given] == [(one.name, one.default) for one in OPTIONS]
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_every_default_passes_its_own_check(name: str) -> None:
-    assert DEFAULTS[name] is not MISSING
-    assert CHECKS[name](name, DEFAULTS[name]) == DEFAULTS[name]
+@named
+def test_a_default_passes_its_own_check_and_is_what_is_kept(option: Option) -> None:
+    assert option.check(option.name, option.default) == KEPT[option.name]
+
+
+@named
+def test_the_docstring_says_what_an_option_does(option: Option) -> None:
+    assert option.about.strip()
+    assert f"\n    {option.name}: " in str(concurrent_map.__doc__)
+    assert max(map(len, str(concurrent_map.__doc__).splitlines())) <= 120
+
+
+def test_the_stubs_are_those_of_the_table() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "mapping_stub.py"), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@named
+def test_the_pages_name_every_option(option: Option) -> None:
+    pages = ["guides/mapping.md"] if option.name == "progress" else ["guides/mapping.md", "spark.md"]
+    for page in pages:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert re.search(rf"`[^`\n]*\b{option.name}\b[^`\n]*`", text), page
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"), [("retries", "retry"), ("worker", "workers"), ("breakers", "breaker"), ("perkey", "per_key")]
+)
+@pytest.mark.parametrize("function", [concurrent_map, aconcurrent_map])
+def test_an_unknown_option_is_refused_with_the_nearest(function: Callable[..., Any], wrong: str, nearest: str) -> None:
+    async def fn(item: int) -> int:
+        return item
+
+    with pytest.raises(TypeError, match=rf"^{wrong}: no option of {function.__name__} \(expected: {nearest}\?\)"):
+        function(fn, [1], **{wrong: 1})
+
+
+def test_the_documentation_of_a_policy_names_each_of_its_fields() -> None:
+    for name in inspect.signature(Retry).parameters:
+        assert re.search(rf"\b{name}\b", str(Retry.__doc__))
+    assert {"times", *list(inspect.signature(Retry.http).parameters)[3:]} == set(
+        inspect.signature(Retry).parameters
+    ) - {"on"}

@@ -84,13 +84,13 @@ def test_an_attempt_does_not_change_the_idempotency_key(spark: Any) -> None:
     assert first == second
 
 
-def test_equal_rows_share_an_idempotency_key_unless_row_id_tells_them_apart(spark: Any) -> None:
+def test_equal_rows_share_an_idempotency_key_unless_item_id_tells_them_apart(spark: Any) -> None:
     source = spark.range(0, 6, 1, 1).selectExpr("id % 2 AS id", "id AS number")
     equal = source.select("id")
     assert len({row.k for row in equal.transform(map_concurrent, idempotency_key, "k string").collect()}) == 2
-    apart = source.transform(map_concurrent, idempotency_key, "k string", row_id="number").collect()
+    apart = source.transform(map_concurrent, idempotency_key, "k string", item_id="number").collect()
     assert len({row.k for row in apart}) == 6
-    by_column = equal.transform(map_concurrent, idempotency_key, "k string", row_id=F.lit("same")).collect()
+    by_column = equal.transform(map_concurrent, idempotency_key, "k string", item_id=F.lit("same")).collect()
     assert len({row.k for row in by_column}) == 1
 
 

@@ -48,8 +48,8 @@ def test_an_async_fn_gets_batches_of_one_key_and_a_delivery_for_each_batch(spark
     assert {row.attempt for row in rows} == {1}
 
 
-@pytest.mark.parametrize("row_id", [None, "id"])
-def test_equal_rows_share_a_call_unless_row_id_tells_them_apart(spark: Any, notes: Notes, row_id: Any) -> None:
+@pytest.mark.parametrize("item_id", [None, "id"])
+def test_equal_rows_share_a_call_unless_item_id_tells_them_apart(spark: Any, notes: Notes, item_id: Any) -> None:
     add = notes.add
 
     def fn(row: Any) -> int:
@@ -57,10 +57,10 @@ def test_equal_rows_share_a_call_unless_row_id_tells_them_apart(spark: Any, note
         return row.n + 1  # type: ignore[no-any-return]
 
     df = spark.range(0, 1_000, 1, 1).select((F.col("id") % 10).alias("n"), F.lit("a").alias("text"), "id")
-    df = df.drop("id") if row_id is None else df
-    rows = df.transform(map_concurrent, fn, "x long", dedup=100, row_id=row_id, workers=8).collect()
+    df = df.drop("id") if item_id is None else df
+    rows = df.transform(map_concurrent, fn, "x long", dedup=100, item_id=item_id, workers=8).collect()
     assert [row.x for row in rows] == [number % 10 + 1 for number in range(1_000)]
-    assert len(notes.read()) == (10 if row_id is None else 1_000)
+    assert len(notes.read()) == (10 if item_id is None else 1_000)
 
 
 @pytest.mark.udf

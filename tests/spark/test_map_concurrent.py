@@ -74,7 +74,7 @@ def test_it_is_lazy(spark: Any, notes: Notes) -> None:
         notes.add("read")
         yield from batches
 
-    options = {"key": "id", "row_id": "id", "priority": "id"}
+    options = {"key": "id", "item_id": "id", "priority": "id"}
     source = spark.range(3).mapInArrow(read, "id long")
     df = source.transform(map_concurrent, lambda row: notes.add("called"), "x int", **options)
     assert df.columns == ["id", "x"]
@@ -432,7 +432,7 @@ def test_pyspark_is_not_imported_with_manytail() -> None:
 
 
 def test_unknown_columns_are_analysis_exceptions_at_the_call(spark: Any) -> None:
-    for option in ("key", "priority", "row_id"):
+    for option in ("key", "priority", "item_id"):
         for column in ("nope", F.col("nope"), F.col("nope") + 1):
             with pytest.raises(AnalysisException, match="nope"):
                 spark.range(1).transform(map_concurrent, double, "x long", **{option: column})

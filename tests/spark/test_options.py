@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from manytail import Retry
 from manytail.mapping._checks import is_async, unfilled
-from manytail.mapping._options import CHECKS, Options
+from manytail.mapping._options import OPTIONS, Options
 from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._transform import setting
 
@@ -79,7 +79,7 @@ TYPES: list[tuple[dict[str, Any], str]] = [
         {"schema": "x interval year to month"},
         r"schema: 'x interval year to month' of type str \(expected: types that have Python",
     ),
-    ({"row_id": 5}, r"row_id: 5 of type int \(expected: a column name or a Column\)"),
+    ({"item_id": 5}, r"item_id: 5 of type int \(expected: a column name or a Column\)"),
     ({"df": "text"}, r"df: 'text' of type str \(expected: a DataFrame\)"),
 ]
 
@@ -156,7 +156,7 @@ def test_good_options_are_taken(spark: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- what cannot be kept
-@pytest.mark.parametrize("option", ["key", "row_id", "priority"])
+@pytest.mark.parametrize("option", ["key", "item_id", "priority"])
 def test_generators_are_no_columns(spark: Any, option: str) -> None:
     with pytest.raises(
         ValueError, match=rf"{option}: a generator such as explode \(expected: a column with one value per row\)"
@@ -178,9 +178,11 @@ def test_input_columns_without_python_values_are_refused(spark: Any, columns: st
         call(spark, {"df": df, "columns": columns})
 
 
-def test_a_row_id_without_python_values_is_refused(spark: Any) -> None:
-    with pytest.raises(TypeError, match=r"row_id: .* \(expected: a column that has Python and Arrow values; it is int"):
-        call(spark, {"row_id": F.expr("INTERVAL '1' YEAR")})
+def test_an_item_id_without_python_values_is_refused(spark: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"item_id: .* \(expected: a column that has Python and Arrow values; it is int"
+    ):
+        call(spark, {"item_id": F.expr("INTERVAL '1' YEAR")})
 
 
 def test_a_type_that_cannot_be_a_result_is_named_with_its_column(spark: Any) -> None:
@@ -281,9 +283,9 @@ def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
 
 # -------------------------------------------------------------------------------------------------- the list of options
 # Not in the list: these are columns, and their names.
-OF_A_DATA_FRAME = {"key", "priority", "error_column", "row_id", "columns", "metrics"}
+OF_A_DATA_FRAME = {"key", "priority", "error_column", "item_id", "columns", "metrics"}
 # A column function has neither an order to choose nor keys and batches.
-OF_THE_INPUT = {"order", "per_key", "weights", "batch", "linger"}
+OF_THE_INPUT = {"order", "per_key", "weights", "batch"}
 
 
 def given(function: Any) -> dict[str, Any]:
@@ -295,9 +297,16 @@ def given(function: Any) -> dict[str, Any]:
 
 
 def test_the_options_in_the_signatures_have_the_defaults_of_the_list() -> None:
-    defaults = {one.name: one.default for one in fields(Options) if one.name in CHECKS}
-    kept = {name: CHECKS[name](name, default) for name, default in given(map_concurrent).items()}
+    defaults, checks = {one.name: one.default for one in fields(Options)}, {one.name: one.check for one in OPTIONS}
+    kept = {name: checks[name](name, default) for name, default in given(map_concurrent).items()}
     assert kept == {name: defaults[name] for name in kept}
     assert given(concurrent_udf) == {
         name: default for name, default in given(map_concurrent).items() if name not in OF_THE_INPUT
     }
+
+
+def test_an_unknown_option_is_refused_with_the_nearest(spark: Any) -> None:
+    with pytest.raises(TypeError, match=r"^retries: no option of map_concurrent \(expected: retry\?\)"):
+        call(spark, {"retries": 3})
+    with pytest.raises(TypeError, match=r"^row_id: no option of concurrent_udf \(expected: "):
+        concurrent_udf("string", row_id="id")

@@ -144,14 +144,14 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
         "weights",
         "priority",
         "columns",
-        "row_id",
+        "item_id",
         "metrics",
         "error_column",
         "x",
     ],
 )
 def test_other_options_are_type_errors(option: str) -> None:
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+    with pytest.raises(TypeError, match=rf"^{option}: no option of concurrent_udf \(expected: \w+\?\)"):
         concurrent_udf(abs, "int", **{option: 1})
 
 

@@ -55,9 +55,9 @@ def enrich(flights: DataFrame, url: str, *, workers: int = 64, per_key: int = 16
     """Every flight with its weather, in input order. A failed one says why in `_error`.
 
     A few carriers have many flights: `key` serves the carriers round robin, `per_key` limits the calls in flight of
-    one carrier. A slow or retried row delays the results behind it, not the calls. `row_id` gives idempotency keys.
+    one carrier. A slow or retried row delays the results behind it, not the calls. `item_id` gives idempotency keys.
     """
     return flights.transform(
         map_concurrent, fetch, SCHEMA, setup=partial(connect, url), workers=workers,
-        key="carrier", per_key=per_key, retry=Retry(4, Busy, backoff=0.05), errors="column", row_id="seq",
+        key="carrier", per_key=per_key, retry=Retry(4, Busy, backoff=0.05), errors="column", item_id="seq",
     )  # fmt: skip

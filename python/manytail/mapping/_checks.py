@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import partial, wraps
+from itertools import takewhile
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
@@ -130,3 +135,30 @@ def unfilled(fn: Any, arguments: int) -> set[str]:
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     taken = {one.name for one in positional[:arguments]}
     return {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)} - taken
+
+
+# ---------------------------------------------------------------------------------------------------- names
+def refuse_unknown(function: str, given: Iterable[str], names: Sequence[str]) -> None:
+    """TypeError: a name that is no option, with the nearest one that is."""
+    for name in given:
+        if name not in names:
+            nearest = max(names, key=partial(_likeness, name))
+            raise TypeError(f"{name}: no option of {function} (expected: {nearest}?)")
+
+
+def _likeness(name: str, other: str) -> float:
+    """The beginning counts most."""
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False))
+    return SequenceMatcher(None, name, other).ratio() + len(list(equal)) / len(name)
+
+
+def names_options(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that refuses keywords that it does not know, with the nearest one that it does."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        refuse_unknown(function.__name__, named, names)
+        return function(*arguments, **named)
+
+    return call

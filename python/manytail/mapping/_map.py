@@ -14,36 +14,30 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
-    Hashable,
     Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from contextlib import nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from os import PathLike
 from types import CoroutineType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from manytail._timings import now
 
-from . import _checks, _options, _policies
+from . import _checks, _options
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Options
 from ._permits import permits_of
-from ._policies import Breaker, On, Retry
 from ._progress import INTERVAL, Meter, Ticker, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
-from ._shared import Shared
 from ._thread_runner import ThreadRunner
 from ._types import Delivery, Outcome, Stats
 from ._workers import refuse_awaitable
@@ -54,128 +48,33 @@ STRIDES = 8  # of the window: what the consumer takes in one of them becomes fre
 CHUNK = 64  # items that are read at a time of an input that never blocks
 
 
-def concurrent_map(
-    fn: Callable[..., Any],
-    items: Iterable[Any],
-    *,
-    workers: int = 16,
-    max_in_flight: int | None = None,
-    order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[Any], Hashable] | None = None,
-    per_key: int | None = None,
-    weights: Mapping[Any, int] | None = None,
-    priority: Callable[[Any], int | None] | None = None,
-    batch: int | _policies.Batch | None = None,
-    timeout: float | None = None,
-    deadline: float | None = None,
-    retry: int | Retry = 0,
-    breaker: int | Breaker | None = None,
-    errors: Literal["raise", "return", "drop"] = "raise",
-    max_failures: int | None = None,
-    fatal: On = (),
-    limits: Limit | Sequence[Limit] = (),
-    dedup: int | None = None,
-    item_id: Callable[[Any], Any] | None = None,
-    remember: str | PathLike[str] | Shared | None = None,
-    setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Stats], None] = False,
-) -> Results[Any]:
+@_options.described(
     """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
 
-    A plain fn runs in `workers` threads, an `async def` in its own loop with `workers` coroutines. Lazy: an item is
-    taken from `items` only while the window has a free slot, in a separate thread, so that a slow input delays no
-    finished result. An exception of `items` is raised after the results of all items before it. close() on the
-    iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector does the
-    same without waiting.
+    Lazy: an item is taken from `items` only while the window has a free slot, in a separate thread, so that a slow
+    input delays no finished result. An exception of `items` is raised after the results of all items before it. close()
+    on the iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector
+    does the same without waiting. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
 
-    workers: calls at once. max_in_flight: items taken and not emitted. None: starts at 4 x workers x batch, and doubles
-    up to 10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items
-    wait for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never
-    makes it grow.
-    order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
-    key, per_key, weights, priority: at most per_key calls of a key at once. The lowest priority starts first (None is
-    last); within a priority keys are served round robin, by weight. All this applies to the items in the window. It
-    changes when calls start, never the promised order.
-    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
-    results. An element that is an exception fails that item alone; a RetryLater defers it. A batch starts when it is
-    full, at the input's end, when the window is full, or when a worker is free and its first item has waited `linger`
-    seconds. It is one call for workers, per_key and timeout; what it costs is the sum of its items'. When a batch of
-    several fails for good, each half is called on its own. A result that is no sequence or has another length, a
-    timeout, and the deadline fail all its items.
-    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
-    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
-    a retry.
-    timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
-    result dropped; more than `workers` live abandoned calls fail the map. deadline: seconds from the first item, for
-    everything. Then every item that is not done fails with DeadlineExceeded, and the input is read to its end without
-    calls.
-    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
-    starts for a while, then one probe.
-    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
-    all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
-    they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
-    error; others continue. A deferred call costs a Budget nothing.
-    dedup, item_id: items of equal idempotency key share one call while it runs, and its result (the same object) among
-    the last `dedup` ones. The key is made of item_id(item), or of the item: None, bool, int, float, str, bytes, dates,
-    times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. Another type fails the item
-    with TypeError. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
-    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
-    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
-    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
-    recorded. Items are identified by their idempotency key. A result that the codec refuses is emitted, not recorded,
-    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
-    SharedUnavailable.
-    errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
-    exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
-    has no result. max_failures: as soon as more items than that have failed, the map ends as with "raise", by
-    TooManyFailures. fatal: an error that it names (as `on` of a Retry does) ends the map as with "raise", whatever
-    errors says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their classes.
-    setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
-    passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
-    called, if it has one. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
-    progress: True draws a line; a callable gets Stats at most 5 times a second and once at the end.
+    {options}
 
     ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
 
     >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
     ['A', 'B']
     """
+)
+def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
-    plan = _plan(fn, locals())
+    plan = _plan("concurrent_map", fn, options)
     values = items if type(items) in NEVER_BLOCK else iter(items)
     return Results(plan, values, items)
 
 
-def aconcurrent_map(
-    fn: Callable[..., Any],
-    items: Iterable[Any] | AsyncIterable[Any],
-    *,
-    workers: int = 16,
-    max_in_flight: int | None = None,
-    order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[Any], Hashable] | None = None,
-    per_key: int | None = None,
-    weights: Mapping[Any, int] | None = None,
-    priority: Callable[[Any], int | None] | None = None,
-    batch: int | _policies.Batch | None = None,
-    timeout: float | None = None,
-    deadline: float | None = None,
-    retry: int | Retry = 0,
-    breaker: int | Breaker | None = None,
-    errors: Literal["raise", "return", "drop"] = "raise",
-    max_failures: int | None = None,
-    fatal: On = (),
-    limits: Limit | Sequence[Limit] = (),
-    dedup: int | None = None,
-    item_id: Callable[[Any], Any] | None = None,
-    remember: str | PathLike[str] | Shared | None = None,
-    setup: Callable[[], Any] | None = None,
-    progress: bool | Callable[[Stats], None] = False,
-) -> AsyncResults[Any]:
+@_options.described(
     """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
-    with `shared`, for its database.
+    with `remember` and `shared`, for their database.
 
     A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
     Use it in `async with aconcurrent_map(...) as results: async for result in results: ...`. Cancelled or collected it
@@ -183,11 +82,15 @@ def aconcurrent_map(
     Options and errors are concurrent_map's. Progress: waits for results in the caller's loop, and blocks nothing else
     there.
     """
+)
+def aconcurrent_map(
+    fn: Callable[..., Any], items: Iterable[Any] | AsyncIterable[Any], **options: Any
+) -> AsyncResults[Any]:
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
-    return AsyncResults(_plan(fn, locals()), items, copy_context())
+    return AsyncResults(_plan("aconcurrent_map", fn, options), items, copy_context())
 
 
 # ---------------------------------------------------------------------------------------------------- what both share
@@ -197,10 +100,6 @@ class Plan:
 
     fn: Callable[..., Any]
     options: Options
-    key: Callable[[Any], Hashable] | None
-    priority: Callable[[Any], Any] | None
-    item_id: Callable[[Any], Any] | None
-    progress: Any
     describes: bool  # whether something of an item is computed from its value: key, priority, costs, identity
 
     def memory(self) -> Memory | None:
@@ -231,11 +130,11 @@ class Plan:
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
         """Set what the options compute from the value. Raises what `key` raises."""
-        if self.key is not None:
-            item.key = self.key(value)
+        if self.options.key is not None:
+            item.key = self.options.key(value)
         try:
-            if self.priority is not None:
-                item.priority = _priority(self.priority(value))
+            if self.options.priority is not None:
+                item.priority = _priority(self.options.priority(value))
             if self.options.has_costs:
                 limits = self.options.local_limits
                 item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
@@ -248,7 +147,7 @@ class Plan:
             item.error = error
 
     def identity(self, value: Any) -> str:
-        return idempotency_key(value if self.item_id is None else self.item_id(value))
+        return idempotency_key(value if self.options.item_id is None else self.options.item_id(value))
 
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
@@ -324,24 +223,14 @@ class Plan:
         return Outcome(item.value, result, item.error, item.attempts, item.key)
 
 
-def _plan(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
+def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
+    _checks.refuse_unknown(function, given, _options.NAMES)
     options = _options.check(fn, given)
-    key, priority, item_id, progress = (given[name] for name in ("key", "priority", "item_id", "progress"))
-    functions = {
-        "key": key,
-        "priority": priority,
-        "item_id": item_id,
-        "progress": None if isinstance(progress, bool) else progress,
-    }
-    for option, function in functions.items():
-        if function is not None and not (callable(function) and _checks.accepts(function, 1)):
-            raise _checks.bad_type(option, function, "a callable that takes one argument")
     for limit in options.limits:
         if limit.cost is not None and not callable(limit.cost):
             raise _checks.bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
     costs = any(limit.cost is not None for limit in options.limits)
-    describes = options.identifies or costs or key is not None or priority is not None
-    return Plan(fn, options, key, priority, item_id, progress, describes)
+    return Plan(fn, options, options.identifies or options.keyed or options.prioritised or costs)
 
 
 def _priority(value: Any) -> float:
@@ -372,8 +261,9 @@ class Source(Iterator[list[Item]]):
         self._runner = runner
         self._input = values  # kept: the last reference to a list is not dropped under a lock
         self._values = iter(values)
-        asks = any(function is not None for function in (plan.key, plan.priority, plan.item_id))
-        asks = asks or any(limit.cost is not None for limit in plan.options.limits)
+        options = plan.options
+        asks = any(function is not None for function in (options.key, options.priority, options.item_id))
+        asks = asks or any(limit.cost is not None for limit in options.limits)
         self.never_blocks = type(values) in NEVER_BLOCK and not asks
 
     def __next__(self) -> list[Item]:
@@ -506,7 +396,7 @@ class Results(Iterator[_R]):
         plan, values, items = self._plan, self._values, self._items
         self._values = self._items = None
         assert values is not None
-        show = display_of(plan.progress, items)
+        show = display_of(plan.options.progress, items)
         self._meter.begin()
         if show is not None:
             meter = Meter(self._runner.stats, show)
@@ -677,7 +567,7 @@ class _Run:
         runner.context = context
         task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
         self._reader = task(runner.read(_read_async(plan, runner, items)))
-        show = display_of(plan.progress, items)
+        show = display_of(plan.options.progress, items)
         self.meter = Meter(runner.stats)
         self._shown = None if show is None else Meter(runner.stats, show)
         self._ticker = None if self._shown is None else task(_tick(self._shown, runner))

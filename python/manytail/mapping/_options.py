@@ -1,6 +1,8 @@
-"""The options of a map, and their checks, which run when the map is called. manytail.spark uses them too.
+"""The options of a map: the one table of their names, types, defaults, checks and documentation.
 
-A bad option raises ValueError or TypeError with the text "option: value (expected: ...)".
+Signatures and docstrings of `concurrent_map` and `aconcurrent_map` are made of it (`described`), and so are the stubs
+(tools/mapping_stub.py). Those of manytail.spark, and the pages, are compared with it by tests. The checks run when the
+map is called. A bad option raises ValueError or TypeError with the text "option: value (expected: ...)".
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checks import (
     accepts,
     bad_type,
     bad_value,
-    by,
     check_weights,
     choice,
     function,
@@ -39,19 +41,29 @@ ORDERS = ("input", "key", "completion")
 
 
 # ---------------------------------------------------------------------------------------------------- single options
-def policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
+def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
     """An object of that kind. A number makes one."""
-    if isinstance(value, kind):
+    if isinstance(value, of):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise bad_type(option, value, f"an int >= {low}, or a {kind.__name__}")
+        raise bad_type(option, value, f"an int >= {low}, or a {of.__name__}")
     if value < low:
-        raise bad_value(option, value, f"an int >= {low}, or a {kind.__name__}")
-    return kind(value)
+        raise bad_value(option, value, f"an int >= {low}, or a {of.__name__}")
+    return of(value)
 
 
-def optional_policy(option: str, value: Any, kind: type[Any], low: int) -> Any:
-    return None if value is None else policy(option, value, kind, low)
+def optional_policy(option: str, value: Any, of: type[Any], low: int) -> Any:
+    return None if value is None else policy(option, value, of, low)
+
+
+def function_of_item(option: str, value: Any) -> Any:
+    if value is not None and not (callable(value) and accepts(value, 1)):
+        raise bad_type(option, value, "a callable that takes one argument")
+    return value
+
+
+def check_progress(option: str, value: Any) -> Any:
+    return value if isinstance(value, bool) else function_of_item(option, value)
 
 
 def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
@@ -108,33 +120,142 @@ def remembering(fn: Any, value: Any) -> Shared | None:
 
 
 # ---------------------------------------------------------------------------------------------------- all options
+class Option(NamedTuple):
+    """What users see of an option."""
+
+    name: str
+    kind: str  # its type in the stubs; _T is that of an item
+    default: Any
+    check: Callable[[str, Any], Any]  # returns what is kept, or raises
+    about: str
+
+
+def option(kind: str, default: Any, about: str, check: Callable[..., Any], **more: Any) -> Any:
+    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises."""
+    checked = partial(check, **more)
+    return field(default=checked("", default), metadata={"option": (kind, default, checked, about)})
+
+
 @dataclass(frozen=True)
 class Options:
-    """The checked options of a map. Picklable if the functions are.
+    """The checked options of a map. Picklable if the functions are."""
 
-    The only list of options: name, default and check. tests/mapping/test_options.py compares the signatures of the
-    public functions with it.
-    """
-
-    workers: int = field(default=16, metadata=by(whole, low=1))
-    max_in_flight: int | None = field(default=None, metadata=by(optional_whole, low=1))
-    order: str = field(default="input", metadata=by(choice, allowed=ORDERS))
-    per_key: int | None = field(default=None, metadata=by(optional_whole, low=1))
-    weights: Mapping[Any, int] | None = field(default=None, metadata=by(check_weights))
-    batch: Batch | None = field(default=None, metadata=by(optional_policy, kind=Batch, low=1))
-    timeout: float | None = field(default=None, metadata=by(optional_seconds))
-    deadline: float | None = field(default=None, metadata=by(optional_seconds))
-    retry: Retry = field(default=Retry(0), metadata=by(policy, kind=Retry, low=0))
-    breaker: Breaker | None = field(default=None, metadata=by(optional_policy, kind=Breaker, low=1))
-    max_failures: int | None = field(default=None, metadata=by(optional_whole, low=0))
-    fatal: On = field(default=(), metadata=by(check_on))
-    limits: tuple[Limit, ...] = field(default=(), metadata=by(check_limits))
-    dedup: int | None = field(default=None, metadata=by(optional_whole, low=1))
-    remember: Shared | None = field(default=None, metadata=by(check_remember))
-    errors: str = field(default="raise", metadata=by(choice, allowed=("raise", "return", "drop", "column")))
-    setup: Callable[[], Any] | None = field(default=None, metadata=by(optional_function))
-    # Derived from arguments that are not kept here: whether `key`, `priority` were given; errors that retry cannot
-    # name; whether fn is `async def`, and has a parameter `delivery`.
+    workers: int = option(
+        "int", 16, "calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines.",
+        whole, low=1,
+    )  # fmt: skip
+    max_in_flight: int | None = option(
+        "int | None", None, """items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to
+        10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
+        for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes
+        it grow.""",
+        optional_whole, low=1,
+    )  # fmt: skip
+    order: str = option(
+        'Literal["input", "key", "completion"]', "input", """"input"; "key": items of one key in input order, keys
+        overtake one another; "completion": as calls finish.""",
+        choice, allowed=ORDERS,
+    )  # fmt: skip
+    key: Callable[[Any], Any] | None = option(
+        "Callable[[_T], Hashable] | None", None, "the key of an item, for what is said of keys here.", function_of_item
+    )
+    per_key: int | None = option("int | None", None, "calls of a key at once, at most.", optional_whole, low=1)
+    weights: Mapping[Any, int] | None = option(
+        "Mapping[Any, int] | None", None, "keys are served round robin, by weight. An absent key has 1.", check_weights
+    )
+    priority: Callable[[Any], Any] | None = option(
+        "Callable[[_T], int | None] | None", None, """of an item; the lowest starts first, None is last. Like keys it
+        applies to the items in the window, and changes when calls start, never the promised order.""",
+        function_of_item,
+    )  # fmt: skip
+    batch: Batch | None = option(
+        "int | Batch | None", None, """a Batch, or its size: fn gets a list of up to so many items of one key and
+        returns a sequence of as many results. An element that is an exception fails that item alone; a RetryLater
+        defers it. It is one call for workers, per_key and timeout; what it costs is the sum of its items'. When a
+        batch of several fails for good, each half is called on its own. A result that is no sequence or has another
+        length, a timeout, and the deadline fail all its items.""",
+        optional_policy, of=Batch, low=1,
+    )  # fmt: skip
+    timeout: float | None = option(
+        "float | None", None, """seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is
+        abandoned and its late result dropped; more than `workers` live abandoned calls fail the map.""",
+        optional_seconds,
+    )  # fmt: skip
+    deadline: float | None = option(
+        "float | None", None, """seconds from the first item, for everything. Then every item that is not done fails
+        with DeadlineExceeded, and the input is read to its end without calls.""",
+        optional_seconds,
+    )  # fmt: skip
+    retry: Retry = option(
+        "int | Retry", 0, """a Retry, or its times: how often and after what waits an item is called again whose call
+        failed. A waiting item holds no worker, and goes before new items of its key and priority. RetryLater defers an
+        item without using up a retry.""",
+        policy, of=Retry, low=0,
+    )  # fmt: skip
+    breaker: Breaker | None = option(
+        "int | Breaker | None", None, """a Breaker, or its failures: after so many failed calls of a key in a row (no
+        key: of the map) none of it starts for a while, then one probe.""",
+        optional_policy, of=Breaker, low=1,
+    )  # fmt: skip
+    errors: str = option(
+        'Literal["raise", "return", "drop"]', "raise", """"raise": once an item has failed for good no call starts; the
+        results before it are yielded, then fn's exception is raised with a note that names key and attempts. "return":
+        an Outcome for every item. "drop": the item has no result.""",
+        choice, allowed=("raise", "return", "drop", "column"),
+    )  # fmt: skip
+    max_failures: int | None = option(
+        "int | None", None, """as soon as more items than that have failed, the map ends as with errors="raise", by
+        TooManyFailures.""",
+        optional_whole, low=0,
+    )  # fmt: skip
+    fatal: On = option(
+        "On", (), """an error that it names, as `on` of a Retry does, ends the map as with errors="raise", whatever
+        errors says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their
+        classes.""",
+        check_on,
+    )  # fmt: skip
+    limits: tuple[Limit, ...] = option(
+        "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all
+        have room for it, and takes from all or from none. A limit that several maps use at the same time is kept by
+        them together, in the order in which they came to wait. An item that can never fit a Budget fails with
+        BudgetExceeded, a retry that cannot with fn's error; others continue. A deferred call costs a Budget nothing. A
+        limit with `shared` holds for everything that uses its name there, in database time.""",
+        check_limits,
+    )  # fmt: skip
+    item_id: Callable[[Any], Any] | None = option(
+        "Callable[[_T], Any] | None", None, """what the idempotency key of an item is made of, or else the item: None,
+        bool, int, float, str, bytes, dates, times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses
+        of them. With dedup and remember another type fails the item with TypeError.""",
+        function_of_item,
+    )  # fmt: skip
+    dedup: int | None = option(
+        "int | None", None, """items of equal idempotency key share one call while it runs, and its result (the same
+        object) among the last `dedup` ones. After a failure the next equal item is called.""",
+        optional_whole, low=1,
+    )  # fmt: skip
+    remember: Shared | None = option(
+        "str | PathLike[str] | Shared | None", None, """a Shared; or a path or URL, which stands for Shared(path, module
+        and name of fn). Results are looked up there (in bulk, at most 1 s before the call or before a slot that it
+        missed), and new ones recorded (at most 0.5 s or 200 results after they came, and before the map ends). An item
+        whose result was recorded when it was looked up is not called. After a kill -9 at most the calls that ran and
+        that last group are paid for twice. Failures are not recorded. Items are told apart by their idempotency key. A
+        result that the codec refuses is emitted, not recorded, and logged once. While the database is away no call
+        starts; after its outage_timeout the map fails with SharedUnavailable.""",
+        check_remember,
+    )  # fmt: skip
+    setup: Callable[[], Any] | None = option(
+        "Callable[[], Any] | None", None, """called once per worker thread before its first call, for an async fn once
+        in the loop. What it returns is passed to fn as `resource=`. A context manager is entered, and left at the end;
+        of another resource close() is called, if it has one.""",
+        optional_function,
+    )  # fmt: skip
+    progress: Any = option(
+        "bool | Callable[[Stats], None]", False, """True draws a line; a callable gets Stats at most 5 times a
+        second and once at the end.""",
+        check_progress,
+    )  # fmt: skip
+    # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
+    # whether fn is `async def`, and has a parameter `delivery`.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
@@ -231,9 +352,26 @@ class Options:
         return bool(answer(self.fatal, error))
 
 
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    one.name: one.metadata["check"] for one in fields(Options) if one.metadata
-}
+OPTIONS = tuple(Option(one.name, *one.metadata["option"]) for one in fields(Options) if one.metadata)
+NAMES = tuple(one.name for one in OPTIONS)
+
+
+def described(about: str) -> Callable[[Callable[..., Any]], Any]:
+    """Gives a map its signature and its docstring: `about`, with the options' documentation in the place of
+    "{options}"."""
+
+    def describe(function: Any) -> Any:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        more = [inspect.Parameter(one.name, keyword, default=one.default, annotation=one.kind) for one in OPTIONS]
+        function.__signature__ = signature.replace(parameters=[*own, *more])
+        texts = [" ".join(f"{one.name}: {one.about}".split()) for one in OPTIONS]
+        filled = [fill(text, 120, initial_indent="    ", subsequent_indent="    ") for text in texts]
+        function.__doc__ = about.replace("{options}", "\n".join(filled).lstrip())
+        return function
+
+    return describe
 
 
 def check(
@@ -243,12 +381,17 @@ def check(
     arguments: int | None = 1,
     failures: tuple[str, ...] = ("raise", "return", "drop"),
     never_retry: tuple[type[BaseException], ...] = (),
+    columns: Sequence[str] = (),
 ) -> Options:
     """The options among the arguments `given` to a map, checked. `arguments`: how many fn gets by position; None: not
-    known yet. `failures`: the allowed values of `errors`."""
+    known yet. `failures`: the allowed values of `errors`. `columns`: options that are columns, and not kept."""
     keyed = given.get("key") is not None
     choice("errors", given.get("errors", "raise"), failures)
-    kept = {name: checked(name, given[name]) for name, checked in CHECKS.items() if name in given}
+    kept = {
+        one.name: one.check(one.name, given[one.name])
+        for one in OPTIONS
+        if one.name in given and one.name not in columns
+    }
     prioritised = given.get("priority") is not None
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
     check_shared_limits(options)

@@ -66,7 +66,7 @@ class Work:
     key: int | None = None  # this and the next three: positions of columns in the input batches
     priority: int | None = None
     costs: tuple[int | None, ...] = ()  # of each limit
-    row_id: int | None = None
+    item_id: int | None = None
     append: bool = False
     metrics: bool = False
     channel: Channel | None = None  # where it reports progress
@@ -146,7 +146,7 @@ class InputBatch:
     def _identifying(self) -> list[pa.Array]:
         """The columns that tell rows apart."""
         work = self._task.work
-        positions = range(self._task.visible) if work.row_id is None else (work.row_id,)
+        positions = range(self._task.visible) if work.item_id is None else (work.item_id,)
         return [self.batch.column(position) for position in positions]
 
     @cached_property

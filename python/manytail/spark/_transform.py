@@ -18,6 +18,7 @@ from manytail.mapping import Batch, Breaker, Limit, Retry, Shared
 from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options
+from manytail.mapping._policies import On
 
 from . import _metrics
 from ._progress import current_channel
@@ -25,11 +26,13 @@ from ._results import ERROR_TYPE, ResultError, arrow_and_fit
 from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
 
+COLUMNS = ("key", "priority", "cost", "item_id")  # options that are columns here
 _ATOMIC = (T.AtomicType, T.NullType)
 # Atomic types without Python values, or whose values do not compare. By name: some versions of PySpark lack some.
 _NO_KEYS = ("YearMonthIntervalType", "VariantType", "GeographyType", "GeometryType")
 
 
+@checks.names_options
 def map_concurrent(
     df: DataFrame,
     fn: Callable[..., Any],
@@ -49,9 +52,11 @@ def map_concurrent(
     breaker: int | Breaker | None = None,
     errors: Literal["raise", "column", "drop"] = "raise",
     error_column: str = "_error",
+    max_failures: int | None = None,
+    fatal: On = (),
     limits: Limit | Sequence[Limit] = (),
     dedup: int | None = None,
-    row_id: str | Column | None = None,
+    item_id: str | Column | None = None,
     remember: str | PathLike[str] | Shared | None = None,
     columns: Literal["append", "replace"] = "append",
     metrics: bool = False,
@@ -81,7 +86,7 @@ def map_concurrent(
         `per_task=True`: each task has its own. Its cost is a column (a name or a Column), numeric, >= 0. Null or
         another value fails the row.
     dedup : int
-        Rows that are equal in all columns, or in `row_id`, share one call, and its result among the last `dedup` ones.
+        Rows that are equal in all columns, or in `item_id`, share one call, and its result among the last `dedup` ones.
     order : {"input", "key", "completion"}
         The order that the output keeps.
     key, per_key, weights
@@ -90,12 +95,14 @@ def map_concurrent(
         Integral, lower first, null last; goes before round robin.
     errors : {"raise", "column", "drop"}
         What happens to a row that failed for good: it fails the task, fills `error_column`, or is left out.
+    max_failures, fatal
+        As in `manytail.concurrent_map`, per task: more failed rows than that, or an error that `fatal` names, fail it.
     columns : {"append", "replace"}
         Whether the input columns stay.
     metrics : bool
         Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
         cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
-    row_id : str or Column
+    item_id : str or Column
         Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
     remember : Shared, str or path
         Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
@@ -124,7 +131,7 @@ def map_concurrent(
     if not isinstance(df, DataFrame):
         raise checks.bad_type("df", df, "a DataFrame")
     checked = check_shared(
-        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,))
+        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,), columns=COLUMNS)
     )
     if not isinstance(error_column, str) or not error_column:
         bad = checks.bad_value if isinstance(error_column, str) else checks.bad_type
@@ -136,7 +143,7 @@ def map_concurrent(
     costs_at = tuple(
         source.add("cost", limit.cost, (T.NumericType,), "a numeric column") for limit in checked.limits
     )
-    row_id_at = source.add("row_id", row_id, (T.DataType,), "a column")
+    item_id_at = source.add("item_id", item_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
     zone, max_records = session_settings(session)
@@ -158,7 +165,7 @@ def map_concurrent(
         key=key_at,
         priority=priority_at,
         costs=costs_at,
-        row_id=row_id_at,
+        item_id=item_id_at,
         append=append,
         metrics=metrics,
         channel=current_channel(),

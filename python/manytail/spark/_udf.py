@@ -19,6 +19,7 @@ from manytail.mapping import Breaker, Limit, Retry, Shared
 from manytail.mapping import _checks as checks
 from manytail.mapping import _options as options
 from manytail.mapping._options import Options
+from manytail.mapping._policies import On
 
 from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError
@@ -28,6 +29,7 @@ from ._transform import check_shared, parsed_type, result_types, session_setting
 EXPECTED = "a DDL string or DataType"
 
 
+@checks.names_options
 def concurrent_udf(
     fn: Callable[..., Any] | None = None,
     returnType: str | T.DataType | None = None,
@@ -39,6 +41,8 @@ def concurrent_udf(
     retry: int | Retry = 0,
     breaker: int | Breaker | None = None,
     errors: Literal["raise", "column"] = "raise",
+    max_failures: int | None = None,
+    fatal: On = (),
     limits: Limit | Sequence[Limit] = (),
     dedup: int | None = None,
     remember: str | PathLike[str] | Shared | None = None,
@@ -55,7 +59,8 @@ def concurrent_udf(
         Gets the values of the row's columns, None for null. May be `async def`.
     returnType : str or DataType
         Of the value that `fn` returns.
-    workers, max_in_flight, timeout, deadline, retry, breaker, limits, dedup, remember, setup
+    workers, max_in_flight, timeout, deadline, retry, breaker, max_failures, fatal, limits, dedup, remember,
+    setup
         As in `map_concurrent`.
     errors : {"raise", "column"}
         With "column" the value is struct<value: returnType, error: struct<type, message, attempts, key>>.

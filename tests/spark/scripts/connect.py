@@ -95,7 +95,7 @@ raises(
 )
 
 # What is wrong is said at the call
-for option in ("key", "priority", "row_id"):
+for option in ("key", "priority", "item_id"):
     raises(
         AnalysisException,
         lambda option=option: source.transform(map_concurrent, later, "x long", **{option: "nope"}),
