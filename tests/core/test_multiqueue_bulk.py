@@ -1,4 +1,5 @@
 """put_many and get_many: what goes in, what `.count` says, how far an iterable is pulled, what a bulk get waits for."""
+import asyncio
 import itertools
 from collections import deque
 from queue import Empty, Full
@@ -366,6 +367,8 @@ def test_get_many_of_no_int_is_a_type_error_that_names_it(new_bulk, max_items):
     queue.add("a").put(1)
     with pytest.raises(TypeError, match="max_items"):
         queue.get_many(max_items)
+    with pytest.raises(TypeError, match="max_items"):
+        asyncio.run(queue.aget_many(max_items))
     assert queue.qsize() == 1
 
 
@@ -378,6 +381,16 @@ def test_get_many_takes_what_is_there_up_to_max_items(new_bulk, n, max_items):
     assert as_list(queue.get_many(max_items)) == list(range(min(n, max_items)))
     assert list(tail) == list(range(min(n, max_items), n))
     assert queue.stats().got == min(n, max_items)
+
+
+def test_aget_many_calls_no_method_that_a_subclass_overrides(new_bulk):
+    class Overriding(new_bulk):
+        def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
+            return "overridden"
+
+    queue = Overriding()
+    queue.add("a").put(1)
+    assert as_list(asyncio.run(queue.aget_many(1))) == [1]
 
 
 def test_get_many_of_an_empty_queue_is_empty_or_times_out(new_bulk):

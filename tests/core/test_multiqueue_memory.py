@@ -384,29 +384,6 @@ def test_an_iterator_in_a_dead_cycle_gives_its_chunk_back():
 
 
 @collecting
-@pytest.mark.parametrize("wait", ["aget", "ajoin", "aput"])
-def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(new, wait):
-    """Task, coroutine, queue, waiter, loop, future, task: a cycle through the wait list."""
-    def abandon():
-        queue = new()
-        tail = queue.add("a", maxsize=1, enabled=False)
-        tail.put(1)
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
-        task = loop.create_task(tail.aput(2) if wait == "aput" else getattr(queue, wait)())
-        for _ in range(3):
-            loop.run_until_complete(asyncio.sleep(0))
-        assert not task.done()
-        loop.close()
-        return weakref.ref(queue), weakref.ref(tail), weakref.ref(task)
-
-    refs = abandon()
-    gc.collect()
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
-
-
-@collecting
 def test_items_are_visible_to_the_collector():
     queue = MultiQueue()
     tail, hidden = queue.add("a"), queue.add("b", enabled=False)

@@ -1,4 +1,5 @@
 """A callable selection: its argument, what it may return, and that nothing it does loses an item."""
+import asyncio
 import contextlib
 from queue import Empty
 
@@ -145,22 +146,33 @@ def boom(ready):
     raise BOOM
 
 
-@pytest.mark.parametrize("call", ["get", "get_nowait", "get_with_key", "peek"])
-def test_its_error_is_raised_and_nothing_is_lost(new, call):
+CALLS = {
+    "get": MultiQueue.get,
+    "get_nowait": MultiQueue.get_nowait,
+    "get_with_key": MultiQueue.get_with_key,
+    "peek": MultiQueue.peek,
+    "aget": lambda queue: asyncio.run(queue.aget()),
+    "aget_many": lambda queue: asyncio.run(queue.aget_many(3)),
+}
+
+
+@pytest.mark.parametrize("error", [LookupError, Empty])  # Empty: also what a get raises that finds nothing
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_its_error_is_raised_and_nothing_is_lost(new_bulk, call, error):
     broken = [True]
 
     def sometimes(ready):
         if broken[0]:
-            raise LookupError("the selection failed")
+            raise error("the selection failed")
         return ready[0]
 
-    queue = new(selection=sometimes)
+    queue = new_bulk(selection=sometimes)
     for key in range(3):
         queue.add(key).put_many([key, key + 10])
     before = queue.stats()
     for _ in range(5):
-        with pytest.raises(LookupError, match="the selection failed"):
-            getattr(queue, call)()
+        with pytest.raises(error, match="the selection failed"):
+            call(queue)
     assert queue.stats() == before
     broken[0] = False
     assert drain(queue) == [0, 1, 2, 10, 11, 12]

@@ -1,6 +1,5 @@
 """What a PubSubQueue keeps and frees: a message is freed at once when its last subscriber is past it; cycles, deep
 nests, reference counts."""
-import asyncio
 import gc
 import sys
 import threading
@@ -217,30 +216,6 @@ def test_a_cycle_is_collected(kind):
     for _ in range(3):
         gc.collect()
     assert [ref() for ref in refs] == [None] * 6
-
-
-@collecting
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.parametrize("wait", ["aget", "apublish"])
-def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(wait):
-    def abandon():
-        queue = PubSubQueue(maxsize=1)
-        subscriber = queue.subscribe()
-        if wait == "apublish":
-            queue.publish(1)
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
-        task = loop.create_task(queue.apublish(2) if wait == "apublish" else subscriber.aget())
-        for _ in range(3):
-            loop.run_until_complete(asyncio.sleep(0))
-        assert not task.done()
-        loop.close()
-        return weakref.ref(queue), weakref.ref(subscriber), weakref.ref(task)
-
-    refs = abandon()
-    for _ in range(3):
-        gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
 
 
 @collecting
