@@ -22,6 +22,7 @@ def soon() -> float:
 # -------------------------------------------------------------------------------------------- who waits for an entry
 class Get(Pair):
     subscriptions = 2
+    beside: tuple[str, ...] = ()  # what else is to be closed
     of_queue: ClassVar[dict[str, Any]] = {}
     of_subscription: ClassVar[dict[str, Any]] = {}
 
@@ -36,15 +37,18 @@ class Get(Pair):
     def took(self, result: Any) -> None:
         self.taken += result if isinstance(result, list) else [result]
 
-    def wake(self) -> None:
+    def put(self) -> None:
         self.queue.put(1)
+
+    def wake(self) -> None:
+        self.put()
 
     def end(self) -> None:
         assert self.taken.pop().ack()
 
     def close(self) -> None:
-        for sub in self.subs:
-            sub.close()
+        for one in [*self.subs, *(getattr(self, name) for name in self.beside)]:
+            one.close()
 
     def suspend(self) -> None:
         for sub in self.subs:
@@ -85,7 +89,7 @@ class Again(Get):
 
     def open(self) -> None:
         super().open()
-        self.queue.put(1)
+        self.put()
         self.took(self.subs[0].get())
 
     def wake(self) -> None:
@@ -107,6 +111,8 @@ class GetMaintain(Get):
 class GetClose(Get):
     """Another subscription holds the entry and is closed."""
 
+    beside = ("holder",)
+
     def open(self) -> None:
         super().open()
         self.queue.put(1)
@@ -125,15 +131,12 @@ class GetClose(Get):
         self.hold()
         self.resume()
 
-    def close(self) -> None:
-        super().close()
-        self.holder.close()
-
 
 class GetGroup(Get):
     """Another subscription holds an entry of the group until it acks it."""
 
     of_queue: ClassVar[dict[str, Any]] = {"groups": "shared"}
+    beside = ("holder",)
 
     def open(self) -> None:
         super().open()
@@ -149,28 +152,24 @@ class GetGroup(Get):
     def wake(self) -> None:
         assert self.entry.ack()
 
-    def close(self) -> None:
-        super().close()
-        self.holder.close()
-
 
 class GetResume(Get):
     def begin(self) -> None:
         self.suspend()
-        self.queue.put(1)
+        self.put()
 
     def wake(self) -> None:
         self.resume()
 
 
 class GetAck(Again):
-    """The subscription's only credit is used up until the last entry is acked."""
+    """The only credit, for one queue or for several, is used up until the last entry is acked."""
 
     subscriptions = 1
     of_subscription: ClassVar[dict[str, Any]] = {"prefetch": 1}
 
     def begin(self) -> None:
-        self.queue.put(1)
+        self.put()
 
     def wake(self) -> None:
         assert self.taken.pop().ack()
@@ -189,6 +188,8 @@ class GetPrefetch(GetAck):
 class Lower(Get):
     """The entry is available, but a subscription of higher priority may take it first, until it is suspended."""
 
+    beside = ("higher",)
+
     def open(self) -> None:
         super().open()
         self.higher: Any = self.queue.subscribe(priority=1)
@@ -199,10 +200,6 @@ class Lower(Get):
 
     def wake(self) -> None:
         self.higher.suspend()
-
-    def close(self) -> None:
-        super().close()
-        self.higher.close()
 
 
 class LowerAfterClose(Lower):
@@ -327,25 +324,22 @@ class PutAnew(Anew, Put):
 class OfConsumer(Get):
     """Two consumers of the same two queues."""
 
-    consumers = 2
-    prefetch = 0
-
     def open(self) -> None:
         self.queues = [EntryQueue("a"), EntryQueue("b")]
-        self.subs = [Consumer(prefetch=self.prefetch) for _ in range(self.consumers)]
+        self.subs = [Consumer(**self.of_subscription) for _ in range(self.subscriptions)]
         for consumer in self.subs:
             for queue in self.queues:
                 consumer.subscribe(queue)
         self.taken = []
 
-    def wake(self) -> None:
+    def put(self) -> None:
         random.choice(self.queues).put(1)
 
 
 class ConsumerBeside(OfConsumer):
     """A consumer, and a subscription to the queue that gets the entries."""
 
-    consumers = 1
+    subscriptions = 1
 
     def open(self) -> None:
         super().open()
@@ -353,32 +347,6 @@ class ConsumerBeside(OfConsumer):
 
     def wake(self) -> None:
         self.queues[0].put(1)
-
-
-class ConsumerRelease(OfConsumer):
-    def open(self) -> None:
-        super().open()
-        random.choice(self.queues).put(1)
-        self.took(self.subs[0].get())
-
-    def wake(self) -> None:
-        assert self.taken.pop().release()
-
-    def end(self) -> None:
-        assert len(self.taken) == 1
-
-
-class ConsumerAck(ConsumerRelease):
-    """The consumer's one credit for all queues is used up until the entry it got from one of them is acked."""
-
-    consumers = 1
-    prefetch = 1
-
-    def begin(self) -> None:
-        random.choice(self.queues).put(1)
-
-    def wake(self) -> None:
-        assert self.taken.pop().ack()
 
 
 class ConsumerAckElsewhere(OfConsumer):
@@ -404,19 +372,10 @@ class ConsumerAckElsewhere(OfConsumer):
         self.consumer.close()
 
 
-class ConsumerResume(OfConsumer):
-    def begin(self) -> None:
-        self.suspend()
-        random.choice(self.queues).put(1)
-
-    def wake(self) -> None:
-        self.resume()
-
-
 class ConsumerSubscribe(OfConsumer):
     """A queue that is added after the wait began."""
 
-    consumers = 1
+    subscriptions = 1
 
     def wake(self) -> None:
         new = EntryQueue("new")
@@ -478,10 +437,10 @@ ENTRY_PAIRS = pairs({
     "entry put/shutdown": (PutAnew, {"wake": lambda self: self.queue.shutdown()}),
     "consumer get/put": (OfConsumer, {}),
     "consumer get/put, beside": (ConsumerBeside, {}),
-    "consumer get/release": (ConsumerRelease, {}),
-    "consumer get/ack": (ConsumerAck, {}),
+    "consumer get/release": (type("ConsumerAgain", (Again, OfConsumer), {}), {}),
+    "consumer get/ack": (type("ConsumerAck", (GetAck, OfConsumer), {}), {}),
     "consumer get/ack elsewhere": (ConsumerAckElsewhere, {}),
-    "consumer get/resume": (ConsumerResume, {}),
+    "consumer get/resume": (type("ConsumerResume", (GetResume, OfConsumer), {}), {}),
     "consumer get/subscribe": (ConsumerSubscribe, {}),
     "consumer get/shutdown": (ConsumerAnew, {}),
     "consumer get/closed": (ConsumerAnew, {"wake": lambda self: self.close()}),

@@ -104,3 +104,14 @@ def test_its_own_selector_and_the_claims_above_both_count():
     assert item(five) is None
     above.close()
     assert [item(five) for _ in range(3)] == [2, 2, None]
+
+
+def test_closing_one_that_is_below_leaves_the_others():
+    queue, above, _, below = claimed(2)
+    others = [queue.subscribe() for _ in range(2)]
+    assert item(below) is item(others[0]) is item(others[1]) is None
+    below.close()
+    queue.put(1)
+    assert item(others[0]) == 1
+    above.close()
+    assert [item(others[0]), item(others[1]), item(others[0])] == [2, 2, None]

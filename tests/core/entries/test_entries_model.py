@@ -360,7 +360,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_subscriptions_agree(self):
         for mine, theirs in self.open:
-            assert mine.unacked == len(theirs.held)
+            assert (mine.unacked, mine.prefetch) == (len(theirs.held), theirs.prefetch)
             able = not theirs.suspended if theirs.browse else theirs.interested
             assert mine.interest == (("non_acquiring" if theirs.browse else "interested") if able else "not_interested")
 

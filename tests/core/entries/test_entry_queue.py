@@ -16,6 +16,7 @@ from manytail import (
     EntryQueue,
     LastValueQueue,
     PriorityEntryQueue,
+    ShutDown,
     SortedEntryQueue,
     Subscription,
 )
@@ -234,6 +235,17 @@ def test_browse_iterators_do_not_count_as_subscriptions(new):
 
 
 # ------------------------------------------------------------------------------------------------ shutdown
+
+
+def test_get_does_not_wait_for_what_it_may_not_take(new):
+    queue = new()
+    queue.put(1, headers={"n": 1})
+    queue.put(2, headers={"n": 2}, delay=1000)
+    subscription = queue.subscribe(selector=lambda entry: entry.headers["n"] > 2)
+    queue.shutdown()
+    for block in (True, False):
+        with pytest.raises(ShutDown):
+            subscription.get(block)
 
 
 def test_iteration_ends_at_shutdown_and_close(new):

@@ -89,10 +89,14 @@ def test_a_locked_entry_does_not_expire_and_does_when_it_comes_back(new, keep):
     wait_until(lambda: dead == [(1, "expired")])            # as above
 
 
-def test_an_unlocked_entry_is_stolen_by_expiry(new, keep):
+@pytest.mark.parametrize("unlocked", ["before", "after"])
+def test_an_unlocked_entry_is_stolen_by_expiry(new, keep, unlocked):
     dead, queue, entry, subscription, got = got_before_it_expires(new, keep)
-    got.unlock()
+    if unlocked == "before":
+        got.unlock()
     pass_time(entry.expires_at)
+    if unlocked == "after":
+        assert got.unlock()
     queue.maintain()
     wait_until(lambda: dead == [(1, "expired")])            # as above
     assert got.ack() is False
