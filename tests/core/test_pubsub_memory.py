@@ -3,13 +3,11 @@ nests, reference counts."""
 import gc
 import sys
 import threading
-import tracemalloc
 import warnings
 import weakref
 from queue import Empty, Full
 
 import pytest
-from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_asleep
 
 from manytail import PubSubQueue, ShutDown
@@ -101,17 +99,6 @@ def test_the_queue_goes_with_its_last_subscriber():
     assert gone(ref)
 
 
-def test_a_collected_subscriber_closes_itself_and_warns():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    ref, message = weakref.ref(subscriber), published(queue)
-    with pytest.warns(ResourceWarning, match="unclosed <Subscriber at 0, 1 behind>"):
-        del subscriber
-    assert gone(ref)
-    assert queue.subscribers == 0
-    assert gone(message)
-
-
 def test_an_unclosed_subscriber_closes_itself_where_the_warning_is_an_error(monkeypatch):
     reports = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
@@ -187,73 +174,6 @@ def test_a_closed_subscriber_goes_without_a_warning():
         gc.collect()
 
 
-# ------------------------------------------------------------------------------------------------ cycles
-def make_cycle(kind):
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    if kind == "queue":
-        queue.publish([queue, subscriber])
-    elif kind == "subscriber":
-        queue.publish(subscriber)
-    elif kind == "iterator":
-        queue.publish(iter(subscriber))
-    elif kind == "many":
-        other = queue.subscribe()
-        queue.publish_many([[queue, subscriber, other]] * 500)
-        other.get_many(100)
-    else:
-        queue.publish_many([(queue, subscriber)])
-        subscriber.get()
-        queue.publish(subscriber)
-    return weakref.ref(queue), weakref.ref(subscriber)
-
-
-@collecting
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.parametrize("kind", ["queue", "subscriber", "iterator", "many", "after a get"])
-def test_a_cycle_is_collected(kind):
-    refs = [ref for _ in range(3) for ref in make_cycle(kind)]
-    for _ in range(3):
-        gc.collect()
-    assert [ref() for ref in refs] == [None] * 6
-
-
-@collecting
-def test_messages_are_visible_to_the_collector_each_once():
-    queue = PubSubQueue()
-    with queue.subscribe() as slow, queue.subscribe() as fast:
-        messages = [Message() for _ in range(150)]
-        queue.publish_many(messages[:100])
-        for message in messages[100:]:
-            queue.publish(message)
-        fast.get_many(150)
-        slow.get_many(30)
-        seen = [it for it in gc.get_referents(queue) if isinstance(it, Message)]
-        assert [id(it) for it in seen] == [id(message) for message in messages[30:]]
-
-
-@collecting
-def test_collecting_while_threads_publish_and_take():
-    queue = PubSubQueue(maxsize=50)
-    subscribers = [queue.subscribe() for _ in range(3)]
-    total = 1500
-
-    def publish():
-        for number in range(total):
-            queue.publish([number, queue])
-
-    with Threads() as threads:
-        takers = [
-            threads.start(lambda s=subscriber: sum(s.get()[0] for _ in range(total))) for subscriber in subscribers
-        ]
-        threads.start(publish)
-        for _ in range(30):         # a bounded number: without the GIL each collection stops the threads
-            gc.collect()
-        assert [taker.result() for taker in takers] == [sum(range(total))] * 3
-    for subscriber in subscribers:
-        subscriber.close()
-
-
 # ------------------------------------------------------------------------------------------------ references
 @collecting
 @pytest.mark.skipif(not GIL, reason="counts are deferred and split without the GIL")
@@ -294,24 +214,6 @@ def test_not_one_reference_is_lost_or_leaked():
     assert sys.getrefcount(message) == before
     a.close()
     b.close()
-
-
-@collecting
-@pytest.mark.skipif(not GIL, reason="memory is given back later without the GIL")
-def test_memory_returns():
-    queue = PubSubQueue()
-    with queue.subscribe() as slow, queue.subscribe() as fast:
-        queue.publish(0)
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(20_000):
-            queue.publish(str(number))
-        assert tracemalloc.get_traced_memory()[0] - before > 500_000
-        fast.get_many(30_000)
-        slow.get_many(30_000)
-        after = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-    assert after < 50_000
 
 
 def test_a_finalizer_of_a_message_may_use_the_queue():
@@ -358,34 +260,3 @@ def test_getters_are_woken_before_a_dropped_message_is_finalized(publish):
         publish(queue, "new")
         assert getter.result() == "new"
     assert finalized == [True]
-
-
-NEST = """
-import gc
-from manytail import PubSubQueue
-
-def nest(depth):
-    inner = None
-    for _ in range(depth):
-        queue = PubSubQueue()
-        subscriber = queue.subscribe()
-        queue.publish(inner)
-        inner = subscriber
-    return inner
-
-import warnings
-warnings.simplefilter("ignore")
-outer = nest(20_000)
-del outer
-outer = nest(20_000)
-cycle = [outer]
-cycle.append(cycle)
-del outer, cycle
-gc.collect()
-print("done")
-"""
-
-
-@pytest.mark.thread_unsafe(reason="a process of its own")
-def test_deep_nests_do_not_overflow_the_stack():
-    assert run_script(NEST) == "done\n"
