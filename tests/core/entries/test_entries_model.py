@@ -395,6 +395,6 @@ def test_anything_in_any_order(name, overflow):
     })  # fmt: skip
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=max(8, count(20, 500)), stateful_step_count=50, deadline=None, database=None,
+        settings=settings(max_examples=max(8, count(12, 500)), stateful_step_count=50, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]),
     )

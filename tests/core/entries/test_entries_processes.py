@@ -1,14 +1,12 @@
 """Ctrl-C, signal handlers, finalizers, fork."""
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 from queue import Empty
 
 import pytest
-from support.process import environment, run_script
+from support.process import run_script
 from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_asleep
 
@@ -169,7 +167,7 @@ def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
 # ------------------------------------------------------------------------------------------------ fork
 def run_forked(body):
     """Run the body with `queue`, `subscription` and a thread that waits in get. `child()` must return in the child."""
-    script = f"""
+    assert run_script(f"""
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import manytail
@@ -180,16 +178,7 @@ in_child(child)
 parent()
 print("done", flush=True)
 os._exit(0)
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=3 * DEADLINE,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+""") == "done\n"
 
 
 @forks
@@ -495,8 +484,7 @@ def parent():
 @forks
 def test_a_fork_inside_a_dead_letter_callable_leaves_one_thread_that_calls():
     """The callable of an expired entry forks in the dead-letter thread, and returns in the child too."""
-    ran = subprocess.run(
-        [sys.executable, "-c", """
+    run_script("""
 import os, threading
 import manytail
 parent_pid, threads, status, done = os.getpid(), [], [], threading.Event()
@@ -523,10 +511,7 @@ queue = manytail.EntryQueue("q", dead_letter=dead)
 queue.put("fork", ttl=0.001)
 assert done.wait(60)
 os._exit(status[0] >> 8 or status[0])
-"""],
-        env=environment(), capture_output=True, text=True, timeout=3 * DEADLINE, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+""")
 
 
 @forks

@@ -1,13 +1,11 @@
 """Time to live, delay, maintain() and the shared timer."""
 import _thread
 import gc
-import subprocess
-import sys
 import time
 import weakref
 
 import pytest
-from support.process import environment
+from support.process import run_script
 from support.threads import DEADLINE, Threads, before, in_time, wait_asleep, wait_until
 
 from manytail import EntryQueue, EntryState
@@ -203,10 +201,7 @@ while not held.qsize():
     time.sleep(0.001)
 print("done")
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+    assert run_script(script) == "done\n"
 
 
 def test_waiters_react_within_50_ms_of_a_due_time(keep):
@@ -254,15 +249,7 @@ again.put(1, delay=0.005)
 wait(lambda: again.qsize() == 1)
 print("done")
 """
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+    assert run_script(script, "-W", "ignore") == "done\n"
 
 
 def test_short_times_beside_a_long_one_do_not_pile_up():
@@ -280,10 +267,7 @@ def test_the_timer_never_keeps_the_process_alive():
     script = (
         "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
+    assert run_script(script) == "end\n"
 
 
 def test_a_queue_with_a_ttl_is_collected():
