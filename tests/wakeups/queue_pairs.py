@@ -60,17 +60,9 @@ class QueueJoin(QueueGet):
         self.queue.task_done()
 
 
-class QueueGetAnew(Anew, QueueGet):
-    """Ended by shutdown."""
-
-
-class QueuePutAnew(Anew, QueuePut):
-    """Ended by shutdown."""
-
-
 OF_QUEUES = {
     "get/put": QueueGet, "put/get": QueuePut, "put/maxsize": QueueMaxsize, "join/task_done": QueueJoin,
-    "get/shutdown": QueueGetAnew, "put/shutdown": QueuePutAnew,
+    "get/shutdown": type("GetAnew", (Anew, QueueGet), {}), "put/shutdown": type("PutAnew", (Anew, QueuePut), {}),
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
 QUEUE_PAIRS = pairs({

@@ -9,7 +9,6 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Empty
 
 import pytest
@@ -19,8 +18,6 @@ from support.process import run_script
 from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_until
 
 from manytail import Consumer, DeadReason, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 # -------------------------------------------------------------------------------------------------------- the collector

@@ -1,4 +1,5 @@
-"""Entries: one handle for one delivery, every transition by one compare-and-swap, the loser changes nothing."""
+"""Entries: what a handle shows, and what it keeps. Their transitions are in test_entries_model.py, and those of several
+threads in tests/linear."""
 import gc
 import pickle
 import time
@@ -7,8 +8,6 @@ import weakref
 import pytest
 
 from manytail import DeadReason, Entry, EntryQueue, EntryState
-
-ENDS = ["ack", "release", "reject", "lock", "unlock"]
 
 
 def filled(n=1, **options):

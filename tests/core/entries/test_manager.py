@@ -1,8 +1,7 @@
 """The consumer manager: interest, notification and hand-over, as seen from outside.
 
-`interest` shows the state of a subscription. Who is notified shows in who gets the entry. No waiter may sleep while an
-entry that it may take is AVAILABLE: every test that waits checks that for one way of becoming AVAILABLE, or of becoming
-able to take.
+Who is notified shows in who gets the entry. No waiter may sleep while an entry that it may take is AVAILABLE.
+tests/wakeups has each way of becoming AVAILABLE, and of becoming able to take.
 """
 import threading
 

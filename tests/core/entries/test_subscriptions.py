@@ -1,4 +1,5 @@
-"""Subscriptions: competing, browsing, with selectors, exclusive, with priorities, no-local; credit; their pointers."""
+"""Subscriptions that wait, are exclusive, select with code of the user's, or are closed. test_entries_model.py has what
+they get, in any order of calls that do not wait."""
 import math
 from queue import Empty
 
@@ -8,10 +9,6 @@ from support.threads import LONG, Threads, run_all, wait_asleep
 from manytail import ClosedError, EntryQueue, EntryState, ExclusiveError, ShutDown
 
 
-def items_of(entries):
-    return [entry.item for entry in entries]
-
-
 def drain(subscription):
     items = []
     while True:
@@ -19,12 +16,6 @@ def drain(subscription):
             items.append(subscription.get(False).item)
         except Empty:
             return items
-
-
-def none_left(subscription):
-    with pytest.raises(Empty):
-        subscription.get(False)
-    return True
 
 
 # ------------------------------------------------------------------------------------------------ get
