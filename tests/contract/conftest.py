@@ -21,26 +21,28 @@ def without_numpy(name: str) -> None:
         pytest.importorskip("numpy")
 
 
-@pytest.fixture(params=STRUCTURES)
-def structure(request):
-    """Makes a structure of each class, and closes all of them at the end."""
-    without_numpy(request.param)
+def closing(make):
+    """`make`, and at the end all that it has made is closed."""
     made = []
 
-    def make(maxsize=0):
-        made.append(STRUCTURES[request.param](maxsize))
+    def new(**options):
+        made.append(make(**options))
         return made[-1]
 
-    make.kind = STRUCTURES[request.param]
-    yield make
+    yield new
     for one in made:
         one.close()
 
 
-@pytest.fixture(params=CALLS)
-def call(request):
-    """A call of each coroutine function, waiting."""
+@pytest.fixture(params=STRUCTURES)
+def structure(request):
+    """Makes a structure of each class."""
     without_numpy(request.param)
-    one = CALLS[request.param]()
-    yield one
-    one.close()
+    yield from closing(STRUCTURES[request.param])
+
+
+@pytest.fixture(params=CALLS)
+def new_call(request):
+    """Makes a call of each coroutine function. A test may run in several threads at once: each makes its own."""
+    without_numpy(request.param)
+    yield from closing(CALLS[request.param])

@@ -6,8 +6,8 @@ again: the calls take turns among the ways out.
 
 test_async.py looks that every coroutine function of a public class is one of CALLS.
 """
-import itertools
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from support.queues import as_list
@@ -26,6 +26,18 @@ from manytail import (
 )
 
 
+class Numbers:
+    """Rising numbers for all threads. Without the GIL, itertools promises them to one."""
+
+    def __init__(self) -> None:
+        self.lock, self.last = threading.Lock(), 0
+
+    def __call__(self) -> int:
+        with self.lock:
+            self.last += 1
+            return self.last
+
+
 class Structure:
     """A queue with one way in and one or more ways out."""
 
@@ -34,16 +46,18 @@ class Structure:
     puts: str = "aput"                  # coroutine function of the way in
     ended: tuple[type[Exception], ...] = (ShutDown,)
     queue: Any
-    into: Any                           # what has put, put_many and aput
+    into: Any                           # the way in: has put, put_many and aput
     outs: list[Any]
-    turns: Iterator[Any]
 
     def __init__(self, maxsize: int = 0) -> None:
         self.open(maxsize)
-        self.turns = itertools.cycle(self.outs)
+        self.turn = Numbers()
 
     def open(self, maxsize: int) -> None:
         raise NotImplementedError
+
+    def out(self) -> Any:
+        return self.outs[self.turn() % len(self.outs)]
 
     def put(self, item: Any, **wait: Any) -> None:
         self.into.put(item, **wait)
@@ -52,17 +66,17 @@ class Structure:
         return self.into.put_many(items, **wait)
 
     def get(self, **wait: Any) -> Any:
-        return self.item(next(self.turns).get(**wait))
+        return self.item(self.out().get(**wait))
 
     def get_many(self, n: int, **wait: Any) -> list[Any]:
-        return [self.item(got) for got in as_list(next(self.turns).get_many(n, **wait))]
+        return [self.item(got) for got in as_list(self.out().get_many(n, **wait))]
 
     def aput(self, item: Any) -> Any:
         return getattr(self.into, self.puts)(item)
 
     def aget(self, name: str = "aget") -> Any:
         """The coroutine. What it returns is for `item`."""
-        return getattr(next(self.turns), name)(*([1] if name == "aget_many" else []))
+        return getattr(self.out(), name)(*([1] if name == "aget_many" else []))
 
     def item(self, got: Any) -> Any:
         return got
@@ -149,7 +163,7 @@ class OfPubSubQueue(Structure):
     puts = "apublish"
 
     def open(self, maxsize: int) -> None:
-        self.queue = self.new(maxsize=maxsize)
+        self.queue = self.into = self.new(maxsize=maxsize)
         self.outs = [self.queue.subscribe()]
 
     def put(self, item: Any, **wait: Any) -> None:
@@ -157,9 +171,6 @@ class OfPubSubQueue(Structure):
 
     def put_many(self, items: Any, **wait: Any) -> int:
         return self.queue.publish_many(items, **wait)
-
-    def aput(self, item: Any) -> Any:
-        return self.queue.apublish(item)
 
     def close(self) -> None:
         self.outs[0].close()
@@ -188,19 +199,19 @@ class Call:
 
     def __init__(self, structure: type[Structure], name: str) -> None:
         self.puts = name == structure.puts
-        self.on, self.name, self.items = structure(maxsize=int(self.puts)), name, itertools.count(1)
+        self.on, self.name, self.items = structure(maxsize=int(self.puts)), name, Numbers()
         self.woken = 0
         if self.puts:
             self.on.put(0)
 
     def __call__(self) -> Any:
         """A coroutine that waits."""
-        return self.on.aput(next(self.items)) if self.puts else self.on.aget(self.name)
+        return self.on.aput(self.items()) if self.puts else self.on.aget(self.name)
 
     def block(self) -> None:
         """The same call of a thread, which is to be let go on."""
         if self.puts:
-            self.on.put(next(self.items))
+            self.on.put(self.items())
         else:
             self.on.get()
 
@@ -210,7 +221,7 @@ class Call:
         if self.puts:
             self.on.get(block=False)
         else:
-            self.on.put(next(self.items))
+            self.on.put(self.items())
 
     def took(self, result: Any) -> None:
         """It has gone on, and returned this."""
@@ -258,12 +269,13 @@ class Join(Call):
         self.on.shutdown(immediate=True)
 
 
-# By name, as in "MultiQueue.aget": makes one.
+# Their coroutine functions are those of an EntryQueue, and of a SortedEntryQueue.
+INHERIT = {"PriorityEntryQueue", "LastValueQueue"}
+# By name, as in "MultiQueue.aget": makes one. A Consumer's queue is an EntryQueue, which puts already.
 CALLS: dict[str, Callable[[], Call]] = {
     f"{title}.{name}": lambda structure=structure, name=name: (Join if name == "ajoin" else Call)(structure, name)
     for title, structure in STRUCTURES.items()
     for name in (*structure.gets, structure.puts, *(["ajoin"] if issubclass(structure, OfMultiQueue) else []))
-    # Consumers put as any EntryQueue.
-    if not (title == "Consumer" and name == "aput")
+    if title not in INHERIT and (title, name) != ("Consumer", "aput")
 }
 ENDED = (ShutDown, ClosedError)

@@ -144,6 +144,27 @@ def test_what_was_taken_during_an_iteration_is_released():
     assert all(gone(ref) for ref in refs)
 
 
+def test_a_finalizer_of_the_queues_own_cycle_may_use_it():
+    """The collector finds an item in a cycle with its queue. The item's finalizer still has a working queue."""
+    log = []
+
+    class Item:
+        def __init__(self, queue, tail):
+            self.queue, self.tail = queue, tail
+
+        def __del__(self):
+            self.tail.put("last")
+            log.append(self.queue.qsize())
+
+    queue = MultiQueue()
+    tail = queue.add("a")
+    tail.put(Item(queue, tail))
+    del queue, tail
+    gc.collect()
+    gc.collect()
+    assert log == [2]
+
+
 # ------------------------------------------------------------------------------------------------ error paths
 def boom(*_):
     raise LookupError("boom")

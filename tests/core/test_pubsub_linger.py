@@ -4,7 +4,7 @@ tests/contract/test_linger.py has what holds for every structure.
 """
 import random
 import time
-from queue import Empty, Full
+from queue import Full
 
 import pytest
 from support.counts import count
@@ -81,19 +81,6 @@ def test_a_slower_subscriber_that_missed_messages_is_told_first():
 
 
 # ------------------------------------------------------------------------------------------------ beside others
-def test_who_waits_for_one_message_is_not_held_up_by_who_waits_for_several(queue, subscriber):
-    """They share the subscriber. The one that lingers waits longer, and takes nothing yet."""
-    with Threads() as threads:
-        several = threads.start(subscriber.get_many, 3, linger=LONG)
-        queue.publish(0)
-        asleep(several)
-        assert subscriber.get() == 0
-        one = threads.start(subscriber.get, timeout=LONG)
-        asleep(one)
-        queue.publish(1)
-        assert one.result() == 1
-        queue.publish_many([2, 3, 4])
-        assert several.result() == [2, 3, 4]
 
 
 def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(queue, subscriber):
@@ -107,32 +94,6 @@ def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(que
         assert one.result() == 0
         queue.publish_many([1, 2, 3])
         assert several.result() == [1, 2, 3]
-
-
-def test_it_waits_for_the_first_again_when_others_took_all(queue, subscriber):
-    """Whether the other get or the lingering one takes message 0, each message goes to one of them."""
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 2, linger=SHORT)
-        queue.publish(0)
-        try:
-            taken = [subscriber.get(block=False)]
-        except Empty:
-            taken = []
-        asleep(getter)
-        queue.publish(1)
-        taken += getter.result()
-    if subscriber.lag:
-        taken.append(subscriber.get())
-    assert taken == [0, 1]
-
-
-def test_publishers_at_the_bound_go_on_when_it_has_taken():
-    queue = PubSubQueue(maxsize=4)
-    with queue.subscribe() as subscriber, queue.subscribe() as other, Threads() as threads:
-        publisher = threads.start(queue.publish_many, range(8), timeout=LONG)
-        assert other.get_many(4, linger=LONG) == [0, 1, 2, 3]
-        assert subscriber.get_many(4, linger=LONG) == [0, 1, 2, 3]
-        publisher.result()
 
 
 def test_every_message_goes_once_to_threads_that_linger_and_threads_that_do_not(queue):

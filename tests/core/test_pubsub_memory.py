@@ -74,47 +74,6 @@ def test_messages_go_one_by_one_and_not_chunk_by_chunk():
             assert gone(refs[i])
 
 
-def test_a_late_subscriber_does_not_keep_what_came_before():
-    queue = PubSubQueue()
-    with queue.subscribe() as early:
-        old = published(queue)
-        with queue.subscribe():
-            new = published(queue)
-            early.get_many(2)
-            assert gone(old)
-            assert not gone(new)
-        assert gone(new)
-
-
-def test_the_queue_goes_with_its_last_subscriber():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    ref, message = weakref.ref(queue), published(queue)
-    del queue
-    assert not gone(ref)
-    assert isinstance(subscriber.get(), Message)
-    subscriber.close()
-    assert gone(message)
-    del subscriber
-    assert gone(ref)
-
-
-def test_an_unclosed_subscriber_closes_itself_where_the_warning_is_an_error(monkeypatch):
-    reports = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
-    queue = PubSubQueue(maxsize=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        subscriber = queue.subscribe()
-        message = published(queue)
-        del subscriber
-        gc.collect()
-    assert reports == [ResourceWarning]
-    assert queue.subscribers == 0
-    assert gone(message)
-    queue.publish(1, timeout=0)  # the freed subscriber holds no place
-
-
 def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
     queue = PubSubQueue()
 
@@ -162,16 +121,6 @@ def test_nothing_is_said_at_interpreter_exit(options):
     assert (ran.returncode, ran.stdout) == (0, "")
     assert "NoneType" not in ran.stderr
     assert "Traceback" not in ran.stderr
-
-
-def test_a_closed_subscriber_goes_without_a_warning():
-    queue = PubSubQueue()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            with queue.subscribe():
-                pass
-        gc.collect()
 
 
 # ------------------------------------------------------------------------------------------------ references
