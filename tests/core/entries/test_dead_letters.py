@@ -192,3 +192,47 @@ def test_racing_ends_dead_letter_once():
         entry = subscription.get(False)
         assert sum(run_all(entry.reject, entry.reject)) == 1
     assert [item for item, _ in dead] == list(range(50))
+
+
+def test_a_release_at_the_limit_goes_to_the_dead_letter():
+    queue, dead = recording(max_deliveries=2)
+    queue.put(1)
+    subscription = queue.subscribe()
+    first = subscription.get(False)
+    assert first.release() is True
+    assert dead == []
+    second = subscription.get(False)
+    assert second.deliveries == 2
+    assert second.release() is True
+    assert dead == [(1, DeadReason.MAX_DELIVERIES)]
+    assert second.state is EntryState.DELETED
+    stats = queue.stats()
+    assert (stats.dropped, stats.dead_lettered, stats.depth) == (1, 1, 0)
+
+
+def test_closing_counts_as_a_release():
+    queue, dead = recording(max_deliveries=1)
+    queue.put_many([1, 2])
+    subscription = queue.subscribe()
+    subscription.get_many(2)
+    subscription.close()
+    assert sorted(dead) == [(1, DeadReason.MAX_DELIVERIES), (2, DeadReason.MAX_DELIVERIES)]
+    assert queue.depth() == 0
+
+
+def test_a_delayed_release_at_the_limit_too(keep):
+    queue, dead = recording(max_deliveries=1)
+    queue.put(1)
+    assert keep(queue.subscribe()).get(False).release(delay=1000) is True
+    assert dead == [(1, DeadReason.MAX_DELIVERIES)]
+
+
+def test_acks_rejects_and_browsing_do_not_count():
+    queue, dead = recording(max_deliveries=1)
+    queue.put_many([1, 2])
+    browser = queue.subscribe(browse=True)
+    assert [browser.get(False).item, browser.get(False).item] == [1, 2]
+    subscription = queue.subscribe()
+    assert subscription.get(False).ack()
+    assert subscription.get(False).reject()
+    assert dead == [(2, DeadReason.REJECTED)]

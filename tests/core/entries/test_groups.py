@@ -146,3 +146,121 @@ def test_a_sorted_queue_deals_its_orders_anew_under_groups(kind):
         queue.put(middle, group="gh"[number % 2])
     one = queue.subscribe()
     assert [item(one) for _ in values] == sorted([0.0, *values])[:-1]
+
+
+@BOTH
+def test_a_group_is_never_with_two_at_once(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    assert queue.qsize() == 1
+    held.ack()
+    assert item(two) == (2 if kind == "shared" else None)
+
+
+@pytest.mark.parametrize("end", ["ack", "reject", "release", "stolen", "close"])
+def test_a_shared_group_is_free_when_nothing_of_it_is_held(end):
+    queue = grouped("shared", [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    if end == "stolen":
+        held.unlock()
+        queue.purge()
+        queue.put(2, group="g")
+    elif end == "close":
+        one.close()
+    else:
+        assert getattr(held, end)()
+    assert item(two) == (1 if end in ("release", "close") else 2)
+
+
+def test_a_shared_group_stays_while_one_of_several_is_held():
+    queue = grouped("shared", [(n, "g") for n in range(4)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.ack()
+    assert item(two) is None
+    second.ack()
+    assert item(two) == 2
+
+
+def test_an_assigned_group_survives_an_empty_queue():
+    queue = grouped("assigned", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) is None
+    assert item(one) == 2
+
+
+def test_a_shared_group_does_not_survive_an_empty_queue():
+    queue = grouped("shared", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) == 2
+
+
+@BOTH
+def test_closing_the_owner_hands_the_group_back_backwards_in_order(kind):
+    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h"), (5, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(one), item(two)] == [1, 2, 3, 4]
+    assert item(two) is None
+    one.close()
+    again = [take(two) for _ in range(3)]
+    assert [(entry.item, entry.redelivered) for entry in again] == [(1, True), (3, True), (5, False)]
+
+
+@BOTH
+def test_a_release_inside_a_group_keeps_its_order(kind):
+    queue = grouped(kind, [(n, "g") for n in range(3)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.release()
+    assert item(two) is None
+    assert item(one) == 0
+    second.release()
+    assert [item(one), item(one)] == [1, 2]
+
+
+def test_credit_keeps_an_owner_from_more_and_others_still_out():
+    queue = grouped("shared", [(1, "g"), (2, "g"), (3, None)])
+    one, two = queue.subscribe(prefetch=1), queue.subscribe()
+    held = take(one)
+    assert item(one) is None
+    assert item(two) == 3
+    held.ack()
+    assert item(one) == 2
+
+
+@BOTH
+def test_the_first_of_a_group_may_become_another_one(kind):
+    """By a release, by being purged, by its time to live: whoever may take the group gets what is first then."""
+    queue = grouped(kind, [(1, "g"), (2, "g"), (3, "h"), (4, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    first = take(one)
+    second = take(one)
+    assert item(two) == 3
+    second.release()
+    assert item(one) == 2
+    first.release()
+    assert item(one) == 1
+    assert item(two) is None
+    one.close()
+    assert [item(two) for _ in range(4)] == [1, 2, 4, None]
+
+
+@BOTH
+def test_more_urgent_ones_have_the_first_claim_to_free_groups_only(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g"), (3, None), (4, "h")])
+    below = queue.subscribe()
+    assert item(below) == 1
+    above = queue.subscribe(priority=5)
+    assert [item(below), item(below)] == [2, None]
+    above.suspend()
+    assert item(below) == 3
+    above.resume()
+    assert [item(above), item(above)] == [4, None]

@@ -3,7 +3,7 @@ import bisect
 import random
 import time
 from itertools import pairwise
-from queue import Empty
+from queue import Empty, Full
 
 import pytest
 from hypothesis import given, settings
@@ -344,3 +344,47 @@ def test_replacing_from_several_threads_leaves_one_entry_per_key():
     stats = queue.stats()
     assert stats.enqueued == 1500 == stats.acked + stats.dropped + stats.depth
     assert len(set(taken)) == len(taken) == stats.acked
+
+
+def test_an_acquired_older_entry_is_dropped_when_released():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    old = subscription.get(False)
+    queue.put(("a", 2))
+    assert items_of(queue.browse()) == [("a", 1), ("a", 2)]
+    assert old.release() is True
+    assert items_of(queue.browse()) == [("a", 2)]
+    assert queue.stats().dropped == 1
+
+
+def test_an_older_entry_is_dropped_on_release_also_when_the_newer_one_is_gone():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    old = subscription.get(False)
+    queue.put(("a", 2))
+    subscription.get(False).ack()
+    assert old.release()
+    assert queue.depth() == 0
+
+
+def test_closing_drops_superseded_entries():
+    queue = by_first()
+    queue.put(("a", 1))
+    subscription = queue.subscribe()
+    subscription.get(False)
+    queue.put(("a", 2))
+    subscription.close()
+    assert items_of(queue.browse()) == [("a", 2)]
+
+
+def test_replacing_needs_no_room_in_a_full_queue():
+    for overflow in ("block", "reject"):
+        queue = LastValueQueue("q", key=lambda item: item[0], maxsize=2, overflow=overflow)
+        queue.put(("a", 1))
+        queue.put(("b", 1))
+        with pytest.raises(Full):
+            queue.put(("c", 1), False)
+        queue.put(("a", 2), False)
+        assert items_of(queue.browse()) == [("b", 1), ("a", 2)]

@@ -9,6 +9,12 @@ from support.threads import LONG, Threads, run_all, wait_asleep
 from manytail import ClosedError, EntryQueue, EntryState, ExclusiveError, ShutDown
 
 
+def none_left(subscription):
+    with pytest.raises(Empty):
+        subscription.get(False)
+    return True
+
+
 def drain(subscription):
     items = []
     while True:
@@ -245,3 +251,67 @@ def test_a_subclass_may_override_browse():
         queue.shutdown()
         with pytest.raises(Empty):      # the entry that is left suits it
             subscription.get(False)
+
+
+@pytest.mark.parametrize("why", ["suspended", "credit", "selector", "origin", "closed", "prefetch"])
+def test_a_lower_one_gets_it_if_no_higher_one_is_interested_and_wants_it(new, why):
+    queue = new()
+    mine = object()
+    high = queue.subscribe(
+        priority=5,
+        selector=(lambda entry: entry.item != 1) if why == "selector" else None,
+        origin=mine,
+        prefetch=1 if why == "credit" else 0,
+    )
+    low = queue.subscribe()
+    if why == "credit":
+        queue.put(0)
+        high.get(False)
+    queue.put(1, origin=mine if why == "origin" else None)
+    if why not in ("selector", "origin", "credit"):
+        assert none_left(low)
+    if why == "suspended":
+        high.suspend()
+    elif why == "closed":
+        high.close()
+    elif why == "prefetch":
+        high.prefetch = 1
+        assert none_left(low)
+        high.get(False)
+        queue.put(2)
+        assert low.get(False).item == 2
+        return
+    assert low.get(False).item == 1
+
+
+def test_ack_up_to_acks_what_was_got_no_later(new):
+    queue = new()
+    queue.put_many(range(6))
+    subscription, other = queue.subscribe(), queue.subscribe()
+    mine = subscription.get_many(3)
+    theirs = other.get(False)
+    mine += subscription.get_many(2)
+    assert subscription.ack_up_to(mine[2]) == 3
+    assert (subscription.unacked, queue.stats().acked) == (2, 3)
+    assert subscription.ack_up_to(mine[2]) == 0
+    assert subscription.ack_up_to(theirs) == 0
+    assert other.ack_up_to(mine[3]) == 0
+    mine[3].release()
+    again = subscription.get(False)
+    assert again.item == 4
+    assert subscription.ack_up_to(mine[3]) == 0
+    assert subscription.ack_up_to(again) == 2
+    assert theirs.ack()
+
+
+def test_ack_up_to_goes_by_the_order_of_getting_not_of_places(new):
+    queue = new()
+    queue.put_many([1, 2, 3])
+    subscription = queue.subscribe()
+    first, second = subscription.get_many(2)
+    first.release()
+    again = subscription.get(False)
+    assert again.item == 1
+    assert subscription.ack_up_to(second) == 1
+    assert again.state is EntryState.ACQUIRED
+    assert subscription.ack_up_to(again) == 1
