@@ -315,3 +315,11 @@ def test_ack_up_to_goes_by_the_order_of_getting_not_of_places(new):
     assert subscription.ack_up_to(second) == 1
     assert again.state is EntryState.ACQUIRED
     assert subscription.ack_up_to(again) == 1
+
+
+def test_a_higher_subscription_gets_it_whether_or_not_it_waits(new):
+    queue = new()
+    high, low = queue.subscribe(priority=5), queue.subscribe(priority=1)
+    queue.put(1)
+    assert none_left(low)
+    assert high.get(False).item == 1
