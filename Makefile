@@ -133,8 +133,8 @@ tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, the
 	@echo "--> native threads under ThreadSanitizer"
 	@$(BIN)/python tools/native.py tsan $(addprefix --freethreaded=,$(wildcard .venv-ft/bin/python)) $(ARGS); $(CHECKED)
 
-asan: $(MADE)/dev ## the same threads, then tests/core, under AddressSanitizer and UBSan
-	@echo "--> native threads and tests/core under AddressSanitizer and UBSan"
+asan: $(MADE)/dev ## the same threads, then tests/core and tests/contract, under AddressSanitizer and UBSan
+	@echo "--> native threads, tests/core and tests/contract under AddressSanitizer and UBSan"
 	@$(BIN)/python tools/native.py asan $(ARGS); $(CHECKED)
 
 model: $(MADE)/venv ## the kernels in a model checker: every schedule of a few threads within a bound

@@ -52,6 +52,8 @@ def refuse_stale_modules() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # pytest-run-parallel has this marker. There are interpreters without that plugin.
+    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares (signals, fork, threads)")
     refuse_stale_modules()
     # A background job of a script starts with SIGINT ignored, and its child processes inherit that.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -3,14 +3,13 @@
 The original blocks the putters of a removed sub-queue for ever, lets later puts corrupt the counts, and cannot change a
 priority or a capacity.
 """
-import functools
-from queue import Empty, Full
+from queue import Empty
 
 import pytest
-from support.queues import as_list, drain, keeping_the_gil
-from support.threads import LONG, Threads, wait_getters, wait_putters, wait_until
+from support.queues import drain
+from support.threads import LONG, Threads, wait_getters, wait_putters
 
-from manytail import IndexMultiQueue, ShutDown
+from manytail import ShutDown
 
 PUTS = {
     "put": lambda tail, **kw: tail.put(9, **kw),
@@ -27,17 +26,6 @@ def figures(queue):
 
 
 # ------------------------------------------------------------------------------------------------ remove
-def test_the_items_of_a_removed_tail_leave_the_count_and_stay_readable(new):
-    queue = new()
-    gone, kept = queue.add("gone"), queue.add("kept")
-    gone.put_many([1, 2, 3])
-    kept.put(4)
-    assert queue.remove("gone") is gone
-    assert queue.qsize() == 1
-    assert (gone.qsize(), list(gone), 2 in gone, gone.empty()) == (3, [1, 2, 3], True, False)
-    assert drain(queue) == [4]
-    assert queue.empty()
-    assert list(gone) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
@@ -99,111 +87,7 @@ def test_removing_a_tail_wakes_its_blocked_putters_with_shutdown(new, put, timeo
     assert drain(queue) == [3]
 
 
-def test_removing_a_tail_leaves_blocked_getters_waiting_for_the_others(new):
-    queue = new()
-    queue.add("gone")
-    other = queue.add("other")
-    with Threads() as threads:
-        getter = threads.start(queue.get, timeout=LONG)
-        wait_getters(queue, 1)
-        queue.remove("gone")
-        other.put(1)
-        assert getter.result() == 1
-
-
-def test_a_detached_handle_works_on_its_own_items_and_touches_no_count(new):
-    queue = new()
-    tail = queue.add("gone", maxsize=4)
-    tail.put_many([1, 2, 3, 4])
-    queue.add("kept").put(9)
-    queue.remove("gone")
-    before = queue.stats()
-    assert tail.discard(2)
-    assert not tail.discard(2)
-    assert (tail.qsize(), tail.remaining(), tail.full()) == (3, 1, False)
-    assert tail.clear() == 3
-    assert tail.empty()
-    for name, value in (("enabled", False), ("priority", 7), ("weight", 3), ("maxsize", 2), ("enabled", True)):
-        setattr(tail, name, value)
-        assert getattr(tail, name) == value
-    assert queue.stats() == before
-    assert drain(queue) == [9]
-
-
-def test_assigning_to_a_detached_handle_brings_nothing_back(new):
-    queue = new()
-    tail = queue.add("gone", enabled=False)
-    tail.put(1)
-    queue.remove("gone")
-    tail.enabled = True
-    tail.priority = -1
-    with pytest.raises(Empty):
-        queue.get_nowait()
-    assert not tail.attached
-    assert queue.qsize() == 0
-
-
-def test_a_key_may_be_removed_and_added_again_and_again(new):
-    queue = new()
-    handles = []
-    for n in range(5):
-        handles.append(queue.add("k"))
-        handles[-1].put(n)
-        if n < 4:
-            queue.remove("k")
-    assert [tail.attached for tail in handles] == [False] * 4 + [True]
-    assert [list(tail) for tail in handles] == [[0], [1], [2], [3], [4]]
-    for tail in handles[:4]:
-        with pytest.raises(ShutDown):
-            tail.put(9)
-    assert drain(queue) == [4]
-
-
-def test_removing_twice_is_a_key_error(new):
-    queue = new()
-    queue.add("k")
-    queue.remove("k")
-    with pytest.raises(KeyError, match="'k'"):
-        queue.remove("k")
-
-
-def test_only_one_of_many_removers_succeeds(new):
-    queue = new()
-    tail = queue.add("k")
-    tail.put(1)
-    with Threads() as threads:
-        removers = [threads.start(queue.remove, "k") for _ in range(6)]
-        ends = [remover.outcome() for remover in removers]
-    assert sorted(type(end).__name__ for end in ends) == ["KeyError"] * 5 + ["NoneType"]
-    assert queue.stats().subqueues == 0
-
-
 # ------------------------------------------------------------------------------------------------ enabled
-def test_a_disabled_tail_accepts_items_up_to_its_maxsize(new):
-    queue = new()
-    tail = queue.add("a", maxsize=2, enabled=False)
-    tail.put(1)
-    tail.put_front(0)
-    with pytest.raises(Full):
-        tail.put_nowait(2)
-    assert (queue.qsize(), queue.empty(), tail.qsize()) == (0, True, 2)
-    tail.enabled = True
-    assert drain(queue) == [0, 1]
-
-
-def test_disabling_leaves_blocked_putters_as_they_are(new):
-    queue = new()
-    tail = queue.add("a", maxsize=1)
-    tail.put(1)
-    with Threads() as threads:
-        putter = threads.start(tail.put, 2, timeout=LONG)
-        wait_putters(queue, 1)
-        tail.enabled = False
-        wait_putters(queue, 1)
-        tail.enabled = True
-        assert queue.get() == 1
-        putter.result()
-    assert drain(queue) == [2]
 
 
 def test_enabling_a_tail_with_items_serves_every_getter_that_waits(new):
@@ -217,57 +101,11 @@ def test_enabling_a_tail_with_items_serves_every_getter_that_waits(new):
         assert sorted(getter.result() for getter in getters) == [0, 1, 2, 3]
 
 
-def test_a_put_into_a_disabled_tail_wakes_nobody(new):
-    queue = new()
-    hidden, seen = queue.add("hidden", enabled=False), queue.add("seen")
-    with Threads() as threads:
-        getter = threads.start(queue.get, timeout=LONG)
-        wait_getters(queue, 1)
-        hidden.put(1)
-        wait_getters(queue, 1)
-        seen.put(2)
-        assert getter.result() == 2
-
-
 def test_enabled_takes_truth_values(new):
     tail = new().add("a", enabled=1)
     assert tail.enabled is True
     tail.enabled = []
     assert tail.enabled is False
-
-
-# ------------------------------------------------------------------------------------------------ priority
-def test_a_new_priority_moves_the_items_too(new):
-    queue = new()
-    a, b = queue.add("a", priority=1), queue.add("b", priority=2)
-    a.put_many([1, 2])
-    b.put_many([3, 4])
-    assert queue.get() == 1
-    b.priority = 0
-    assert b.priority == 0
-    assert drain(queue) == [3, 4, 2]
-
-
-def test_a_new_priority_of_an_idle_or_disabled_tail_counts_when_it_is_ready(new):
-    queue = new()
-    idle, hidden = queue.add("idle"), queue.add("hidden", enabled=False)
-    hidden.put(1)
-    queue.add("b", priority=5).put(2)
-    idle.priority = hidden.priority = 9
-    idle.put(3)
-    hidden.enabled = True
-    assert drain(queue) == [2, 3, 1]
-
-
-def test_priorities_change_while_getters_wait(new):
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getter = threads.start(queue.get, timeout=LONG)
-        wait_getters(queue, 1)
-        tail.priority = -5
-        tail.put(1)
-        assert getter.result() == 1
 
 
 # ------------------------------------------------------------------------------------------------ maxsize
@@ -290,25 +128,6 @@ def test_raising_maxsize_wakes_as_many_putters_as_there_is_room(new):
     assert sorted(taken) == list(range(6))
 
 
-def test_lowering_maxsize_keeps_the_items(new):
-    queue = new()
-    tail = queue.add("a")
-    tail.put_many(range(5))
-    tail.maxsize = 2
-    assert (tail.qsize(), tail.remaining(), tail.full(), tail.maxsize) == (5, 0, True, 2)
-    assert list(tail) == [0, 1, 2, 3, 4]
-    for expected in range(3):
-        with pytest.raises(Full):
-            tail.put_nowait(9)
-        assert queue.get() == expected
-    with pytest.raises(Full):
-        tail.put_nowait(9)
-    assert queue.get() == 3
-    tail.put_nowait(9)
-    assert tail.remaining() == 0
-    assert drain(queue) == [4, 9]
-
-
 def test_a_putter_blocked_over_a_lowered_maxsize_goes_in_when_there_is_room_again(new):
     queue = new()
     tail = queue.add("a", maxsize=3)
@@ -323,30 +142,6 @@ def test_a_putter_blocked_over_a_lowered_maxsize_goes_in_when_there_is_room_agai
         assert queue.get() == 2
         putter.result()
     assert drain(queue) == [3]
-
-
-ROOM = {
-    "get": lambda queue, tail: queue.get(),
-    "get_with_key": lambda queue, tail: queue.get_with_key(),
-    "clear": lambda queue, tail: tail.clear(),
-    "discard": lambda queue, tail: tail.discard(1),
-    "maxsize": lambda queue, tail: setattr(tail, "maxsize", tail.maxsize + 1),
-    "get_many": lambda queue, tail: queue.get_many(1),
-}
-
-
-@pytest.mark.parametrize("make_room", ROOM.values(), ids=ROOM)
-@pytest.mark.parametrize("put", WAITING_PUTS.values(), ids=WAITING_PUTS)
-def test_whatever_makes_room_wakes_a_putter(new_bulk, make_room, put):
-    queue = new_bulk()
-    tail = queue.add("a", maxsize=2)
-    tail.put_many([1, 2])
-    with Threads() as threads:
-        putter = threads.start(put, tail, timeout=LONG)
-        wait_putters(queue, 1)
-        make_room(queue, tail)
-        putter.result()
-    assert 9 in tail
 
 
 @pytest.mark.parametrize(
@@ -369,29 +164,7 @@ def test_making_much_room_wakes_all_putters_that_fit(new_bulk, clear):
     assert queue.stats().put == 8
 
 
-def test_clearing_a_disabled_tail_makes_room_too(new):
-    queue = new()
-    tail = queue.add("a", maxsize=1, enabled=False)
-    tail.put(1)
-    with Threads() as threads:
-        putter = threads.start(tail.put, 2, timeout=LONG)
-        wait_putters(queue, 1)
-        assert tail.clear() == 1
-        putter.result()
-    assert queue.qsize() == 0
-    tail.enabled = True
-    assert drain(queue) == [2]
-
-
 # ------------------------------------------------------------------------------------------------ waking
-def test_a_tail_added_while_getters_wait_needs_no_wake_up_of_its_own(new):
-    queue = new()
-    with Threads() as threads:
-        getters = [threads.start(queue.get, timeout=LONG) for _ in range(3)]
-        wait_getters(queue, 3)
-        for key in range(3):
-            queue.add(key).put(key)
-        assert sorted(getter.result() for getter in getters) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -405,129 +178,7 @@ def test_put_many_wakes_as_many_getters_as_it_has_items_for(new, n):
         assert sorted(getter.result() for getter in getters) == list(range(n))
 
 
-def test_one_item_goes_to_one_of_many_waiting_getters(new):
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getters = [threads.start(queue.get, timeout=LONG) for _ in range(4)]
-        wait_getters(queue, 4)
-        tail.put(0)
-        wait_getters(queue, 3)
-        tail.put_many([1, 2, 3])
-        assert sorted(getter.result() for getter in getters) == [0, 1, 2, 3]
-
-
-def test_getters_that_time_out_take_no_wake_up_with_them(new):
-    """Many getters time out while items arrive. Every item is got once, by a getter that waits on."""
-    queue = new()
-    tail = queue.add("a")
-
-    def impatient():
-        try:
-            return queue.get(timeout=0.002)
-        except Empty:
-            return None
-
-    for item in range(40):
-        with Threads() as threads:
-            patient = threads.start(queue.get, timeout=LONG)
-            others = [threads.start(impatient) for _ in range(2)]
-            wait_until(lambda: queue.stats().getters_waiting >= 1)
-            tail.put(item)
-            got = [other.result() for other in others]
-            if item in got:
-                tail.put(-1)
-                assert patient.result() == -1
-            else:
-                assert patient.result() == item
-        assert queue.empty()
-
-
-def test_putters_that_time_out_take_no_wake_up_with_them(new):
-    queue = new()
-    tail = queue.add("a", maxsize=1)
-    tail.put(-1)
-
-    def impatient(item):
-        try:
-            tail.put(item, timeout=0.002)
-        except Full:
-            return 0
-        return 1
-
-    for item in range(40):
-        with Threads() as threads:
-            threads.start(tail.put, item, timeout=LONG)
-            others = [threads.start(impatient, 1000) for _ in range(2)]
-            queue.get(timeout=LONG)
-            for other in others:
-                if other.result():
-                    queue.get(timeout=LONG)
-        assert tail.qsize() == 1
-
-
-def impatient_get(queue):
-    try:
-        return queue.get(timeout=0.1)
-    except Empty:
-        return None
-
-
-@pytest.mark.thread_unsafe(reason="keeps the GIL for a while")
-def test_a_getter_whose_time_runs_out_as_it_is_woken_takes_the_item_or_passes_it_on(new):
-    """The put wakes a getter that has timed out and not left yet. Another getter, which still waits, must not miss the
-    item."""
-    for _ in range(4):
-        queue = new()
-        tail = queue.add("a")
-        with Threads() as threads:
-            first = threads.start(impatient_get, queue)
-            wait_until(lambda queue=queue, first=first: queue.stats().getters_waiting == 1 or not first.is_alive())
-            patient = threads.start(queue.get)
-            wait_until(lambda queue=queue, first=first: queue.stats().getters_waiting == 2 or not first.is_alive())
-            keeping_the_gil(0.2, functools.partial(tail.put, 1))
-            if first.result() == 1:
-                tail.put(2)
-                assert patient.result() == 2
-            else:
-                assert patient.result() == 1
-
-
-@pytest.mark.thread_unsafe(reason="keeps the GIL for a while")
-def test_a_putter_whose_time_runs_out_as_it_is_woken_uses_the_room_or_passes_it_on(new):
-    for _ in range(4):
-        queue = new()
-        tail = queue.add("a", maxsize=1)
-        tail.put(0)
-
-        def impatient_put(tail=tail):
-            try:
-                tail.put(1, timeout=0.1)
-            except Full:
-                return None
-            return 1
-
-        with Threads() as threads:
-            first = threads.start(impatient_put)
-            wait_until(lambda queue=queue, first=first: queue.stats().putters_waiting == 1 or not first.is_alive())
-            patient = threads.start(tail.put, 2)
-            wait_until(lambda queue=queue, first=first: queue.stats().putters_waiting == 2 or not first.is_alive())
-            keeping_the_gil(0.2, queue.get)
-            if first.result() == 1:
-                assert queue.get(timeout=LONG) == 1
-            patient.result()
-        assert drain(queue) == [2]
-
-
 # ------------------------------------------------------------------------------------------------ put_front
-def test_put_front_goes_before_what_is_there(new_bulk):
-    queue = new_bulk()
-    tail = queue.add("a")
-    tail.put_front(1)
-    tail.put(2)
-    tail.put_front(0)
-    assert list(tail) == [0, 1, 2]
-    assert as_list(queue.get_many(9)) == [0, 1, 2]
 
 
 def test_many_put_fronts_come_out_last_in_first_out(new):
@@ -541,27 +192,6 @@ def test_many_put_fronts_come_out_last_in_first_out(new):
     tail.put_front(1)
     tail.put(2)
     assert drain(queue) == [1, 2]
-
-
-def test_put_front_keeps_to_the_capacity(new):
-    queue = new()
-    tail = queue.add("a", maxsize=1)
-    tail.put_front(1)
-    with pytest.raises(Full):
-        tail.put_front(2, block=False)
-    with pytest.raises(Full):
-        tail.put_front(2, timeout=0.001)
-    assert drain(queue) == [1]
-
-
-def test_put_front_wakes_a_getter(new):
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getter = threads.start(queue.get, timeout=LONG)
-        wait_getters(queue, 1)
-        tail.put_front(1)
-        assert getter.result() == 1
 
 
 def test_put_front_after_gets_discards_and_a_clear(new):
@@ -579,53 +209,6 @@ def test_put_front_after_gets_discards_and_a_clear(new):
     tail.put_front(1002)
     tail.put_front(1003)
     assert drain(queue) == [1003, 1002]
-
-
-def test_put_front_of_no_integer_changes_nothing():
-    tail = IndexMultiQueue().add("a")
-    with pytest.raises(TypeError):
-        tail.put_front("1")
-    with pytest.raises(OverflowError):
-        tail.put_front(2**63)
-    assert tail.empty()
-
-
-def test_counts_are_right_after_a_storm_of_changes(new):
-    """Everything that changes a count, in one thread, against a plain sum."""
-    queue = new()
-    tails = [queue.add(key, maxsize=key % 3 * 10) for key in range(9)]
-    for step in range(2000):
-        tail = tails[step * 7919 % 9]
-        act = step * 104729 % 11
-        if act < 5:
-            if not tail.full() and tail.attached:
-                (tail.put_front if act == 0 else tail.put)(step)
-        elif act == 5:
-            tail.enabled = not tail.enabled
-        elif act == 6:
-            tail.priority = step % 4
-        elif act == 7:
-            tail.discard(step - 100)
-        elif act == 8 and not queue.empty():
-            queue.get_nowait()
-        elif act == 9 and step % 5 == 0:
-            tail.clear()
-        elif act == 10 and tail.attached:
-            queue.remove(tail.key)
-            tails[tails.index(tail)] = queue.add(tail.key, maxsize=tail.maxsize)
-        assert queue.qsize() == sum(tail.qsize() for tail in tails if tail.enabled)
-    assert queue.stats().subqueues == 9
-
-
-def test_a_multi_queue_of_no_tails_is_empty(new):
-    queue = new()
-    assert queue.empty()
-    with pytest.raises(Empty):
-        queue.get_nowait()
-    with pytest.raises(Empty):
-        queue.peek()
-    with pytest.raises(Empty):
-        queue.get(timeout=0.001)
 
 
 def test_ten_thousand_tails(new):

@@ -1,16 +1,13 @@
-"""get_many(linger=...): how long it waits for more, what ends that wait, and that an exception gives everything back.
-
-A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how
-long either takes.
+"""get_many(linger=...) of a multi-queue: what others do while it lingers, and that an exception gives everything back
+as it stood. tests/contract/test_linger.py has what holds for every structure.
 """
 import array
 import asyncio
 import gc
 import random
 import threading
-import time
 import weakref
-from queue import Empty, Full
+from queue import Full
 
 import pytest
 import trio
@@ -23,156 +20,6 @@ from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
 SHORT = 0.003
 SELECTIONS = ["round_robin", "weighted", "oldest", lambda ready: ready[0]]
-
-
-class Calls:
-    """The same call of every form: f(queue, max_items, linger) -> list of items."""
-
-    @staticmethod
-    def get_many(queue, n, linger, **wait):
-        return as_list(queue.get_many(n, linger=linger, **wait))
-
-    @staticmethod
-    def get_many_into(queue, n, linger, **wait):
-        out = array.array("q", bytes(8 * n))
-        got = queue.get_many_into(out, linger=linger, **wait)
-        return out.tolist()[:got]
-
-    @staticmethod
-    def get_many_with_keys(queue, n, linger, **wait):
-        return [item for _, run in queue.get_many_with_keys(n, linger=linger, **wait) for item in run.tolist()]
-
-    @staticmethod
-    def aget_many(queue, n, linger):
-        return as_list(asyncio.run(queue.aget_many(n, linger=linger)))
-
-    @staticmethod
-    def aget_many_trio(queue, n, linger):
-        async def call():
-            return await queue.aget_many(n, linger=linger)
-
-        return as_list(trio.run(call))
-
-
-FORMS = [
-    (MultiQueue, "get_many"),
-    (MultiQueue, "aget_many"),
-    (MultiQueue, "aget_many_trio"),
-    (IndexMultiQueue, "get_many"),
-    (IndexMultiQueue, "get_many_into"),
-    (IndexMultiQueue, "get_many_with_keys"),
-    (IndexMultiQueue, "aget_many"),
-]
-
-
-@pytest.fixture(params=FORMS, ids=lambda form: f"{form[0].__name__}.{form[1]}")
-def form(request):
-    if request.param[0] is IndexMultiQueue:
-        pytest.importorskip("numpy")
-    return request.param[0], getattr(Calls, request.param[1])
-
-
-# ------------------------------------------------------------------------------------------------ what ends it
-def test_it_ends_when_max_items_are_there(form):
-    new, call = form
-    queue = new()
-    tail = queue.add("a")
-    tail.put(0)
-    with Threads() as threads:
-        getter = threads.start(call, queue, 3, LONG)
-        wait_getters(queue, 1)
-        tail.put(1)
-        tail.put(2)
-        assert getter.result() == [0, 1, 2]
-    assert queue.qsize() == 0
-
-
-def test_it_ends_when_its_time_is_over_and_returns_what_came(form):
-    new, call = form
-    queue = new()
-    tail = queue.add("a")
-    tail.put_many([1, 2])
-    began = time.monotonic()
-    assert call(queue, 5, SHORT) == [1, 2]
-    assert time.monotonic() - began >= SHORT
-    assert queue.stats().got == 2
-
-
-def test_it_counts_from_the_first_item(form):
-    new, call = form
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getter = threads.start(call, queue, 5, SHORT)
-        wait_getters(queue, 1)
-        time.sleep(2 * SHORT)       # longer than it lingers: the first item has not come
-        assert getter.is_alive()
-        tail.put(1)
-        assert getter.result() == [1]
-
-
-def test_all_that_is_there_is_taken_without_waiting(form):
-    new, call = form
-    queue = new()
-    queue.add("a").put_many(range(200))
-    assert call(queue, 150, LONG) == list(range(150))
-    assert queue.qsize() == 50
-
-
-@pytest.mark.parametrize("immediate", [False, True])
-def test_a_shutdown_ends_it_and_what_was_taken_is_returned(form, immediate):
-    new, call = form
-    queue = new()
-    queue.add("a").put_many([1, 2])
-    with Threads() as threads:
-        getter = threads.start(call, queue, 5, LONG)
-        wait_getters(queue, 1)
-        queue.shutdown(immediate)
-        assert getter.result() == [1, 2]
-    with pytest.raises(ShutDown):
-        call(queue, 5, LONG)
-
-
-def test_the_timeout_ends_it_too(new_bulk):
-    queue = new_bulk()
-    queue.add("a").put(1)
-    assert as_list(queue.get_many(5, timeout=SHORT, linger=LONG)) == [1]
-    with pytest.raises(Empty):
-        queue.get_many(5, timeout=SHORT, linger=LONG)
-    assert as_list(queue.get_many(0, linger=LONG)) == []
-
-
-def test_block_false_ignores_it(new_bulk):
-    queue = new_bulk()
-    queue.add("a").put(1)
-    assert as_list(queue.get_many(5, block=False, linger=LONG)) == [1]
-    with pytest.raises(Empty):
-        queue.get_many(5, block=False, linger=LONG)
-
-
-def test_for_ever_is_until_max_items_are_there(new_bulk):
-    queue = new_bulk()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getter = threads.start(queue.get_many, 2, linger=float("inf"))
-        tail.put(1)
-        wait_getters(queue, 1)
-        tail.put(2)
-        assert as_list(getter.result()) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("linger", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (None, TypeError)]
-)
-def test_a_bad_linger_is_refused(new_bulk, linger, error):
-    queue = new_bulk()
-    queue.add("a").put(1)
-    for wait in ({}, {"block": False}):
-        with pytest.raises(error, match=r"linger=.*expected"):
-            queue.get_many(1, linger=linger, **wait)
-    with pytest.raises(error, match="linger="):
-        asyncio.run(queue.aget_many(1, linger=linger))
-    assert queue.qsize() == 1
 
 
 # ------------------------------------------------------------------------------------------------ while it waits
@@ -246,12 +93,18 @@ def with_four_putters(queue, room, most, act, meanwhile=lambda: None):
 @pytest.mark.parametrize(
     ("selection", "room"), [("oldest", 100_000), (lambda ready: ready[0], 5_000)], ids=["oldest", "chosen"]
 )
-def test_it_ends_when_its_time_is_over_while_others_put(form, selection, room):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_it_ends_when_its_time_is_over_while_others_put(new_bulk, selection, room, asynchronous):
     """One that does not end takes all, up to 4 million items: then it needs about 200 MB."""
-    new, call = form
-    queue = new(selection=selection)
+    queue = new_bulk(selection=selection)
     most = 10 * room
-    got, put = with_four_putters(queue, room, most, lambda: call(queue, 5 * most, SHORT))
+
+    def call():
+        if asynchronous:
+            return asyncio.run(queue.aget_many(5 * most, linger=SHORT))
+        return queue.get_many(5 * most, linger=SHORT)
+
+    got, put = with_four_putters(queue, room, most, call)
     assert 0 < len(got) < 2 * most
     assert len(got) + queue.qsize() == put
 
@@ -526,21 +379,3 @@ def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
     for key in keys:
         assert [n for k, n in got if k == key] == list(range(each))
     assert tails[2].size == 0
-
-
-def test_time_outs_signals_and_items_meet_in_every_order(new_bulk):
-    queue = new_bulk()
-    tail = queue.add("a")
-    each, got = count(300, 3_000), []
-    with Threads() as threads:
-        def putter():
-            chance = random.Random(3)
-            for n in range(each):
-                tail.put(n)
-                if chance.random() < 0.5:
-                    time.sleep(chance.random() * 0.0005)     # not to wait for anything: so that puts meet every state
-
-        threads.start(putter)
-        while len(got) < each:
-            got.extend(as_list(queue.get_many(7, timeout=DEADLINE, linger=random.random() * 0.001)))
-    assert got == list(range(each))

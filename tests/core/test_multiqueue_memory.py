@@ -1,4 +1,7 @@
-"""What a queue refers to and frees: weak references, cycles, deep nests, and exact reference counts on error paths."""
+"""What a multi-queue holds and frees: cycles through whatever it refers to, and exact reference counts on error paths.
+
+tests/contract/test_memory.py has what holds for every structure.
+"""
 import asyncio
 import gc
 import sys
@@ -7,8 +10,6 @@ import weakref
 from queue import Empty, Full
 
 import pytest
-from support.counts import part
-from support.process import run_script
 from support.queues import drain
 from support.threads import LONG, Threads, wait_getters, wait_putters
 
@@ -22,6 +23,13 @@ class Item:
     """An object that can be weakly referenced."""
 
 
+class Called(Item):
+    """It is a selection and a sizer too."""
+
+    def __call__(self, ready):
+        return 1
+
+
 def gone(reference):
     """Whether the referent is freed. Runs the collector where reference counts may be deferred."""
     if reference() is not None:
@@ -29,164 +37,7 @@ def gone(reference):
     return reference() is None
 
 
-# ------------------------------------------------------------------------------------------------ weak references
-def test_queues_and_tails_can_be_weakly_referenced(new):
-    queue = new()
-    tail = queue.add("a")
-    refs = weakref.ref(queue), weakref.ref(tail)
-    assert refs[0]() is queue
-    assert refs[1]() is tail
-    weakref.WeakSet([queue, tail])
-    del queue, tail
-    assert gone(refs[0])
-    assert gone(refs[1])
-
-
-def test_a_handle_keeps_working_while_its_queue_has_no_other_reference(new):
-    tail = new().add("a")
-    tail.put(1)
-    assert list(tail) == [1]
-    tail.put_front(0)
-    assert tail.qsize() == 2
-    assert tail.attached
-
-
-def test_the_queue_keeps_its_handles(new):
-    queue = new()
-    ref = weakref.ref(queue.add("a"))
-    gc.collect()
-    assert ref() is queue["a"]
-
-
-@pytest.mark.parametrize(
-    "release", ["get", "get_with_key", "get_many", "discard", "clear", "remove", "shutdown", "drop"]
-)
-def test_items_are_released(release):
-    queue = MultiQueue()
-    tail = queue.add("a")
-    item = Item()
-    ref = weakref.ref(item)
-    tail.put(item)
-    if release == "discard":
-        assert tail.discard(item)
-    elif release == "clear":
-        tail.clear()
-    elif release == "remove":
-        queue.remove("a")
-        assert not gone(ref) or item
-        del tail
-    elif release == "shutdown":
-        queue.shutdown(immediate=True)
-    elif release == "drop":
-        del queue, tail
-    elif release == "get_many":
-        queue.get_many(1)
-    else:
-        getattr(queue, release)()
-    del item
-    assert gone(ref)
-
-
-def test_keys_are_released():
-    class Key:
-        pass
-
-    queue = MultiQueue()
-    key = Key()
-    ref = weakref.ref(key)
-    queue.add(key).put(1)
-    queue.get_with_key()
-    queue.remove(key)
-    del key
-    assert gone(ref)
-
-
-def test_a_selection_is_released_with_its_queue():
-    def selection(ready):
-        return ready[0]
-
-    ref = weakref.ref(selection)
-    queue = MultiQueue(selection=selection)
-    queue.add("a").put(1)
-    queue.get()
-    del selection
-    assert ref() is not None
-    del queue
-    assert gone(ref)
-
-
-def test_what_was_taken_during_an_iteration_is_released():
-    queue = MultiQueue()
-    tail = queue.add("a")
-    items = [Item() for _ in range(300)]
-    refs = [weakref.ref(item) for item in items]
-    tail.put_many(items)
-    walk = iter(tail)
-    next(walk)
-    drain(queue)
-    del items
-    next(walk, None)
-    gc.collect()
-    assert sum(ref() is not None for ref in refs) <= 64  # the iterator may hold one node in advance
-    del walk
-    assert all(gone(ref) for ref in refs)
-
-
-@pytest.mark.rss
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the resident set from /proc")
-@pytest.mark.parametrize("options", ["", "maxsize=100_000"])
-def test_a_short_sub_queue_stays_small_however_many_items_pass_through_it(options):
-    grown = int(run_script(f"""
-import os
-from manytail import MultiQueue
-queue, items = MultiQueue(), [None] * 50
-tails = [queue.add(key, {options}) for key in range(2_000)]
-def pass_through(times):
-    for tail in tails:
-        for _ in range(times):
-            tail.put_many(items)
-            assert len(queue.get_many(50)) == 50
-    with open("/proc/self/statm") as pages:
-        return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-print(-pass_through(10) + pass_through(100))
-"""))
-    assert grown < 2_000 * 2_000, f"{grown // 2_000} bytes for each sub-queue"
-
-
-# ------------------------------------------------------------------------------------------------ cycles
-def through_item():
-    queue = MultiQueue()
-    queue.add("a").put(queue)
-    return queue
-
-
-def through_handle():
-    queue = MultiQueue()
-    tail = queue.add("a")
-    tail.put(tail)
-    return queue
-
-
-def through_key():
-    class Key:
-        pass
-
-    queue, key = MultiQueue(), Key()
-    queue.add(key)
-    key.queue = queue
-    return queue
-
-
-def through_selection():
-    def selection(ready):
-        return holder[0]
-
-    holder = []
-    queue = MultiQueue(selection=selection)
-    holder.append(queue.add("a"))
-    return queue
-
-
+# ------------------------------------------------------------------------------------------------ what holds an object
 class Picky(MultiQueue):
     """Its selection is its own bound method: only the queue can release it."""
 
@@ -197,76 +48,21 @@ class Picky(MultiQueue):
         return ready[0]
 
 
-def through_its_own_method():
-    queue = Picky()
-    queue.add("a").put(1)
-    assert queue.get() == 1
+def with_item(queue, item, *acts):
+    queue.add("a").put(item)
+    for act in acts:
+        act(queue)
     return queue
 
 
-def through_its_own_method_as_key():
-    class Keyed(MultiQueue):
-        def note(self):
-            pass
-
-    queue = Keyed()
-    queue.add(queue.note).put(1)
-    return queue
-
-
-def through_a_dead_iterator():
-    tail = MultiQueue().add("a")
-    tail.put_many(range(100))
-    walk = iter(tail)
-    next(walk)
-    holder = [walk]
-    holder.append(holder)
-    tail.put(holder)
-    return tail
-
-
-def through_a_closure():
-    def selection(ready):
-        assert queue
-        return ready[0]
-
-    queue = MultiQueue(selection=selection)
-    return queue
-
-
-def through_a_detached_handle():
-    queue = MultiQueue()
-    tail = queue.add("a")
-    tail.put([queue, tail])
-    queue.remove("a")
-    return queue
-
-
-def through_the_view():
-    queue = MultiQueue()
-    queue.add("a").put(queue.subqueues)
-    return queue
-
-
-def through_an_iterator():
-    queue = MultiQueue()
-    tail = queue.add("a")
-    tail.put_many([1, 2])
-    walk = iter(tail)
-    next(walk)
-    tail.put(walk)
-    return queue
-
-
-def through_a_coroutine_that_lingers(new=MultiQueue):
+def lingering(item, new=MultiQueue):
     """The coroutine holds the item, which leads back to it."""
-    queue, item, loop = new(), Item(), asyncio.new_event_loop()
+    queue, loop = new(), asyncio.new_event_loop()
     queue.add("a").put(item if new is MultiQueue else 1)
-    coroutine = queue.aget_many(5, linger=LONG)
-    item.way_back = queue, coroutine
+    item.coroutine = queue.aget_many(5, linger=LONG)
     asyncio._set_running_loop(loop)
     try:
-        while coroutine.send(None) is None:  # it lets the loop run
+        while item.coroutine.send(None) is None:  # it lets the loop run
             continue
     finally:
         asyncio._set_running_loop(None)
@@ -274,238 +70,99 @@ def through_a_coroutine_that_lingers(new=MultiQueue):
     return queue
 
 
-def through_an_index_queues_coroutine_that_lingers():
-    return through_a_coroutine_that_lingers(IndexMultiQueue)
-
-
-def through_many_items():
-    queue = MultiQueue()
-    for key in range(3):
-        tail = queue.add(key, enabled=key != 1, priority=key)
-        tail.put_many([[queue]] * 200)
-        tail.put_front((queue, tail))
-    for _ in range(100):
-        queue.get()
-    return queue
-
-
-def through_an_index_queues_key():
-    class Key:
-        pass
-
-    queue, key = IndexMultiQueue(), Key()
-    queue.add(key).put(1)
-    key.queue = queue
-    return queue
-
-
-CYCLES = [
-    through_item,
-    through_handle,
-    through_key,
-    through_selection,
-    through_its_own_method,
-    through_its_own_method_as_key,
-    through_a_dead_iterator,
-    through_a_closure,
-    through_a_detached_handle,
-    through_the_view,
-    through_an_iterator,
-    through_a_coroutine_that_lingers,
-    through_an_index_queues_coroutine_that_lingers,
-    through_many_items,
-    through_an_index_queues_key,
-]
+# By name: makes a queue that holds the object, and is held by it.
+HOLDERS = {
+    "item": lambda it: with_item(MultiQueue(), it),
+    "disabled": lambda it: with_item(MultiQueue(), it, lambda queue: setattr(queue["a"], "enabled", False)),
+    "detached": lambda it: with_item(MultiQueue(), it, lambda queue: setattr(it, "tail", queue.remove("a"))),
+    "view": lambda it: with_item(MultiQueue(), it, lambda queue: setattr(it, "view", queue.subqueues)),
+    "iterator": lambda it: with_item(MultiQueue(), it, lambda queue: setattr(it, "walk", iter(queue["a"]))),
+    "key": lambda it: with_item(MultiQueue(), 1, lambda queue: queue.add(it)),
+    "key of an index queue": lambda it: with_item(IndexMultiQueue(), 1, lambda queue: queue.add(it)),
+    "sizer": lambda it: with_item(MultiQueue(), 1, lambda queue: queue.add("b", sizer=it)),
+    "selection": lambda it: with_item(MultiQueue(selection=it), 1),
+    "its own method": lambda it: with_item(Picky(), it, MultiQueue.peek),
+    "lingering": lingering,
+    "lingering of an index queue": lambda it: lingering(it, IndexMultiQueue),
+}
 
 
 @collecting
-@pytest.mark.parametrize("make", CYCLES, ids=lambda make: make.__name__)
-def test_a_cycle_is_collected(make):
-    refs = [weakref.ref(make()) for _ in range(3)]
-    gc.collect()
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
-
-
-@collecting
-@pytest.mark.parametrize("make", CYCLES, ids=lambda make: make.__name__)
-def test_nothing_of_a_cycle_stays(make):
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+def test_a_cycle_is_collected_and_nothing_of_it_stays(hold):
     """The collector clears weak references before it breaks a cycle. Only the list of tracked objects shows whether
     they are gone."""
-    kinds = MultiQueue, type(MultiQueue().add("a")), type(iter(MultiQueue().add("a")))
+    kinds = MultiQueue, type(MultiQueue().add("a")), type(iter(MultiQueue().add("a"))), Item
+
+    def make():
+        it = Called()
+        it.queue = hold(it)
+        return weakref.ref(it), weakref.ref(it.queue)
 
     def tracked():
         gc.collect()
         gc.collect()
-        return sum(isinstance(it, kinds) for it in gc.get_objects())
+        return sum(isinstance(one, kinds) for one in gc.get_objects())
 
     make()
     before = tracked()
-    for _ in range(3):
-        make()
+    refs = [ref for _ in range(3) for ref in make()]
     assert tracked() == before
+    assert [ref() for ref in refs] == [None] * 6
 
 
-LEAK = """
-import gc, tracemalloc
-from manytail import MultiQueue
+RELEASES = {
+    "get_with_key": lambda queue: queue.get_with_key(),
+    "discard": lambda queue: queue["a"].discard(next(iter(queue["a"]))),
+    "clear": lambda queue: queue["a"].clear(),
+    "remove": lambda queue: queue.remove("a"),
+}
 
-def dead_iterator():
-    tail = MultiQueue().add("a")
-    tail.put_many([None] * 100)
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+def test_items_are_released(release):
+    queue = MultiQueue()
+    ref = weakref.ref(item := Item())
+    queue.add("a").put(item)
+    del item
+    assert not gone(ref)
+    release(queue)
+    assert gone(ref)
+
+
+def test_what_was_taken_during_an_iteration_is_released():
+    queue = MultiQueue()
+    tail = queue.add("a")
+    refs = [weakref.ref(item) for item in [Item() for _ in range(300)] if tail.put(item) is None]
     walk = iter(tail)
     next(walk)
-    dead = [walk]
-    dead.append(dead)
-    tail.clear()        # the iterator's pin alone keeps the chunk
-
-def resident():
-    with open("/proc/self/statm") as figures:
-        return int(figures.read().split()[1])
-
-for _ in range(200):
-    dead_iterator()
-gc.collect()
-before = resident()
-for _ in range(20_000):
-    dead_iterator()
-    if _ % 500 == 0:
-        gc.collect()
-gc.collect()
-print("grew by", resident() - before, "pages")
-assert resident() - before < 2_000      # 20,000 chunks of 2 kB each are 10,000 pages
-"""
+    drain(queue)
+    next(walk, None)
+    gc.collect()
+    assert sum(ref() is not None for ref in refs) <= 64  # the iterator may hold one node in advance
+    del walk
+    assert all(gone(ref) for ref in refs)
 
 
-@pytest.mark.rss
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
-def test_an_iterator_in_a_dead_cycle_gives_its_chunk_back():
-    run_script(LEAK)
+def test_a_finalizer_of_the_queues_own_cycle_may_use_it():
+    """The collector finds an item in a cycle with its queue. The item's finalizer still has a working queue."""
+    log = []
 
+    class Item:
+        def __init__(self, queue, tail):
+            self.queue, self.tail = queue, tail
 
-@collecting
-@pytest.mark.parametrize("wait", ["aget", "ajoin", "aput"])
-def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(new, wait):
-    """Task, coroutine, queue, waiter, loop, future, task: a cycle through the wait list."""
-    def abandon():
-        queue = new()
-        tail = queue.add("a", maxsize=1, enabled=False)
-        tail.put(1)
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
-        task = loop.create_task(tail.aput(2) if wait == "aput" else getattr(queue, wait)())
-        for _ in range(3):
-            loop.run_until_complete(asyncio.sleep(0))
-        assert not task.done()
-        loop.close()
-        return weakref.ref(queue), weakref.ref(tail), weakref.ref(task)
+        def __del__(self):
+            self.tail.put("last")
+            log.append(self.queue.qsize())
 
-    refs = abandon()
+    queue = MultiQueue()
+    tail = queue.add("a")
+    tail.put(Item(queue, tail))
+    del queue, tail
     gc.collect()
     gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
-
-
-@collecting
-def test_items_are_visible_to_the_collector():
-    queue = MultiQueue()
-    tail, hidden = queue.add("a"), queue.add("b", enabled=False)
-    items = [Item() for _ in range(150)]
-    tail.put_many(items[:100])
-    hidden.put_many(items[100:])
-    seen = set()
-    todo = [queue]
-    while todo:
-        for it in gc.get_referents(todo.pop()):
-            if id(it) not in seen and type(it) is not type:
-                seen.add(id(it))
-                if not isinstance(it, Item):
-                    todo.append(it)
-    assert {id(item) for item in items} <= seen
-
-
-@collecting
-def test_collecting_while_threads_put_and_get():
-    queue = MultiQueue()
-    tails = [queue.add(key, maxsize=50) for key in range(3)]
-    total = 3000
-
-    def put_all(tail):
-        for item in range(total):
-            tail.put([item, queue])
-
-    def get_all():
-        return sum(queue.get()[0] for _ in range(total))
-
-    with Threads() as threads:
-        getters = [threads.start(get_all) for _ in range(3)]
-        for tail in tails:
-            threads.start(put_all, tail)
-        for _ in range(30):         # a bounded number: without the GIL each collection stops the threads
-            gc.collect()
-        assert sum(getter.result() for getter in getters) == 3 * sum(range(total))
-
-
-NEST = f"""
-import gc, sys, threading
-from manytail import MultiQueue
-
-def nest(depth):
-    inner = None
-    for _ in range(depth):
-        queue = MultiQueue()
-        queue.add(0).put(inner)
-        inner = queue
-    return inner
-
-def build_and_drop():
-    nest({part(200_000)})
-
-def build_and_collect():
-    outer = nest({part(200_000)})
-    outer[0].put(outer)
-    del outer
-    gc.collect()
-
-def build_and_clear():
-    outer = nest({part(200_000)})
-    assert outer[0].clear() == 1
-
-for run in (build_and_drop, build_and_collect, build_and_clear):
-    run()
-# CPython 3.13 lets 10,000 deallocations nest whatever the stack is: there nested lists overflow 256 KiB too.
-threading.stack_size((4096 if sys.version_info[:2] == (3, 13) else 256) * 1024)
-for run in (build_and_drop, build_and_collect, build_and_clear):
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-print("done")
-"""
-
-
-def test_queues_nested_deep_in_one_another():
-    assert run_script(NEST) == "done\n"
-
-
-HANDLES = """
-import gc
-from manytail import MultiQueue
-
-inner = None
-for _ in range(200_000):
-    queue = MultiQueue()
-    tail = queue.add(0)
-    tail.put(inner)
-    queue.remove(0)
-    inner = tail
-del inner, tail, queue
-gc.collect()
-print("done")
-"""
-
-
-def test_200_000_detached_handles_in_one_another():
-    assert run_script(HANDLES) == "done\n"
+    assert log == [2]
 
 
 # ------------------------------------------------------------------------------------------------ error paths
@@ -673,22 +330,6 @@ def test_an_error_path_leaks_no_reference_and_drops_none(call, error):
 
 
 @collecting
-def test_a_get_that_fails_leaves_the_references_of_the_items(new):
-    queue = new(selection=boom)
-    tail = queue.add("a")
-    item = 10**12 + 7
-    tail.put(item)
-    before = sys.getrefcount(item)
-    for _ in range(50):
-        with pytest.raises(LookupError):
-            queue.get()
-        with pytest.raises(LookupError):
-            queue.peek()
-    gc.collect()
-    assert sys.getrefcount(item) == before
-
-
-@collecting
 def test_waits_that_end_in_errors_leave_no_memory_behind():
     """After many timeouts, cancellations and shutdowns the process holds as much memory as before."""
     def run():
@@ -726,96 +367,3 @@ def test_waits_that_end_in_errors_leave_no_memory_behind():
         if entry.traceback[0].filename == __file__ and entry.count_diff >= 100
     ]
     assert not grown
-
-
-RSS = """
-import resource, sys
-from manytail import IndexMultiQueue, MultiQueue, ShutDown
-from queue import Empty, Full
-
-def rss():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-def use(cls):
-    queue = cls(selection="weighted")
-    tails = [queue.add(key, maxsize=300, priority=key % 2) for key in range(5)]
-    for tail in tails:
-        tail.put_many(range(100))
-        tail.put_many(iter(range(100)))
-        for item in range(50):
-            tail.put_front(item)
-        try:
-            tail.put_many(range(100), block=False)
-        except Full:
-            pass
-        tail.discard(70)
-        list(tail)
-        5 in tail
-    for _ in range(300):
-        queue.get()
-    tails[0].clear()
-    queue.remove(1)
-    tails[2].priority = 7
-    while True:
-        try:
-            queue.get_nowait()
-        except Empty:
-            break
-    tails[3].put_many(range(200))
-    queue.shutdown(immediate=True)
-    try:
-        tails[3].put(1)
-    except ShutDown:
-        pass
-
-for cls in (MultiQueue, IndexMultiQueue):
-    for _ in range(300):
-        use(cls)
-    before = rss()
-    for _ in range(2000):
-        use(cls)
-    grown = rss() - before
-    assert grown < 4_000_000, f"{cls.__name__}: {grown} bytes more after 2000 rounds"
-print("done")
-"""
-
-
-@pytest.mark.rss
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/statm")
-def test_the_process_does_not_grow():
-    assert run_script(RSS) == "done\n"
-
-
-@pytest.mark.rss
-def test_one_queue_in_long_use_does_not_grow():
-    script = RSS[: RSS.index("def use")] + """
-queue = MultiQueue()
-tail = queue.add("a")
-def rounds(n):
-    for _ in range(n):
-        tail.put_many(range(100))
-        tail.put_front(1)
-        for _ in range(101):
-            queue.get()
-rounds(500)
-before = rss()
-rounds(20_000)
-assert rss() - before < 4_000_000, rss() - before
-print("done")
-"""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("reads /proc/self/statm")
-    assert run_script(script) == "done\n"
-
-
-def test_a_blocked_getter_keeps_its_queue(new):
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getter = threads.start(queue.get, timeout=LONG)
-        wait_getters(queue, 1)
-        del queue
-        gc.collect()
-        tail.put(1)
-        assert getter.result() == 1

@@ -1,10 +1,8 @@
 """Both kinds of shutdown, and the accounting of unfinished tasks: task_done, join, ajoin."""
 import asyncio
-from queue import Full
 
 import pytest
-from support.queues import as_list, drain
-from support.threads import DEADLINE, LONG, Threads, wait_getters, wait_putters
+from support.threads import DEADLINE, LONG, Threads
 
 from manytail import ShutDown
 
@@ -28,7 +26,6 @@ GETS = {
     "aget_with_key": lambda queue: asyncio.run(queue.aget_with_key()),
     "aget_many": lambda queue: asyncio.run(queue.aget_many(3)),
 }
-WAITING_GETS = {name: get for name, get in GETS.items() if name not in ("get without blocking", "get_nowait")}
 
 
 @pytest.fixture(params=[False, True], ids=["drain", "immediate"])
@@ -37,13 +34,6 @@ def immediate(request):
 
 
 # ------------------------------------------------------------------------------------------------ shutdown
-def test_is_shutdown(new, immediate):
-    queue = new()
-    assert queue.is_shutdown is False
-    queue.shutdown(immediate)
-    assert queue.is_shutdown is True
-    queue.shutdown(immediate=immediate)  # a second one changes nothing
-    assert queue.is_shutdown is True
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
@@ -99,93 +89,6 @@ def test_immediate_shutdown_empties_all_and_gets_raise(new_bulk, get):
     assert [list(tail) for tail in tails] == [[], [], []]
 
 
-def test_shutdown_then_immediate_empties(new):
-    queue = new()
-    queue.add("a").put(1)
-    queue.shutdown()
-    assert queue.qsize() == 1
-    queue.shutdown(immediate=True)
-    assert queue.qsize() == 0
-    with pytest.raises(ShutDown):
-        queue.get()
-
-
-def test_enabling_after_shutdown_lets_the_items_drain(new):
-    queue = new()
-    tail = queue.add("a", enabled=False)
-    tail.put(1)
-    queue.shutdown()
-    with pytest.raises(ShutDown):
-        queue.get()
-    tail.enabled = True
-    assert queue.get() == 1
-
-
-@pytest.mark.parametrize("get", WAITING_GETS.values(), ids=WAITING_GETS)
-def test_shutdown_wakes_every_getter(new_bulk, immediate, get):
-    queue = new_bulk()
-    queue.add("a")
-    with Threads() as threads:
-        getters = [threads.start(get, queue) for _ in range(3)]
-        wait_getters(queue, 3)
-        queue.shutdown(immediate)
-        assert [type(getter.outcome()) for getter in getters] == [ShutDown] * 3
-    assert queue.stats().getters_waiting == 0
-
-
-@pytest.mark.parametrize(
-    "put",
-    [PUTS["put"], PUTS["put_front"], PUTS["put_many"], PUTS["aput"]],
-    ids=["put", "put_front", "put_many", "aput"],
-)
-def test_shutdown_wakes_every_putter_of_every_tail(new, immediate, put):
-    queue = new()
-    tails = [queue.add(key, maxsize=1, enabled=key != 1) for key in range(3)]
-    for tail in tails:
-        tail.put(1)
-    with Threads() as threads:
-        putters = [threads.start(put, tail) for tail in tails for _ in range(2)]
-        wait_putters(queue, 6)
-        queue.shutdown(immediate)
-        assert [type(putter.outcome()) for putter in putters] == [ShutDown] * 6
-    assert queue.stats().put == 3
-    assert queue.stats().putters_waiting == 0
-    assert [tail.qsize() for tail in tails] == [0 if immediate else 1] * 3
-
-
-def test_shutdown_while_many_put_and_get_loses_nothing(new):
-    """An item is got if its put returned, and is not in the queue if its put raised ShutDown."""
-    queue = new()
-    tails = [queue.add(key, maxsize=5) for key in range(3)]
-
-    def put_until_shutdown(tail, start):
-        done = []
-        for item in range(start, start + 100_000):
-            try:
-                tail.put(item)
-            except ShutDown:
-                return done
-            done.append(item)
-        return done
-
-    def get_until_shutdown():
-        taken = []
-        while True:
-            try:
-                taken.append(queue.get())
-            except ShutDown:
-                return taken
-            if len(taken) == 500:
-                queue.shutdown()
-
-    with Threads() as threads:
-        putters = [threads.start(put_until_shutdown, tail, n * 1_000_000) for n, tail in enumerate(tails)]
-        getters = [threads.start(get_until_shutdown) for _ in range(3)]
-        put = [item for putter in putters for item in putter.result()]
-        got = [item for getter in getters for item in getter.result()]
-    assert sorted(put) == sorted(got)
-
-
 def test_looking_around_after_shutdown_works(new, immediate):
     queue = new()
     tail = queue.add("a", maxsize=3)
@@ -203,37 +106,6 @@ def test_looking_around_after_shutdown_works(new, immediate):
 
 
 # ------------------------------------------------------------------------------------------------ task_done and join
-def test_join_returns_at_once_when_nothing_was_put(new):
-    queue = new()
-    assert queue.join() is True
-    assert queue.join(0) is True
-    queue.add("a")
-    assert queue.join(timeout=0.001) is True
-
-
-def test_join_waits_for_task_done_and_not_for_get(new):
-    queue = new()
-    tail = queue.add("a")
-    tail.put_many([1, 2])
-    drain(queue)
-    assert queue.join(timeout=0.001) is False
-    queue.task_done()
-    assert queue.join(0) is False
-    queue.task_done()
-    assert queue.join() is True
-
-
-def test_one_task_done_too_many_is_a_value_error(new):
-    queue = new()
-    with pytest.raises(ValueError, match="task_done"):
-        queue.task_done()
-    queue.add("a").put(1)
-    queue.task_done()  # as in the standard library, the item need not have been got
-    for _ in range(2):
-        with pytest.raises(ValueError, match="task_done"):
-            queue.task_done()
-    assert queue.join(0) is True
-    assert queue.qsize() == 1
 
 
 def test_the_last_task_done_wakes_every_join(new):
@@ -278,55 +150,6 @@ def test_what_is_taken_away_is_done_once(new, take_away, got):
         queue.task_done()
 
 
-def test_items_of_a_disabled_tail_count(new):
-    queue = new()
-    tail = queue.add("a", enabled=False)
-    tail.put(1)
-    assert queue.join(0) is False
-    tail.enabled = True
-    queue.get()
-    tail.enabled = False
-    assert queue.join(0) is False
-    queue.task_done()
-    assert queue.join(0) is True
-
-
-def test_disabling_does_not_end_a_join(new):
-    queue = new()
-    tail = queue.add("a")
-    tail.put(1)
-    tail.enabled = False
-    assert queue.join(0.001) is False
-
-
-def test_a_detached_handle_counts_nothing(new):
-    queue = new()
-    tail = queue.add("a")
-    tail.put_many([1, 2, 3])
-    queue.add("b").put(4)
-    queue.remove("a")
-    assert queue.join(0) is False
-    assert tail.discard(2)
-    assert tail.clear() == 2
-    assert queue.join(0) is False  # b's item is unfinished
-    queue.task_done()
-    assert queue.join(0) is True
-    with pytest.raises(ValueError, match="task_done"):
-        queue.task_done()
-
-
-def test_a_failed_put_adds_no_task(new):
-    queue = new()
-    tail = queue.add("a", maxsize=1)
-    tail.put(1)
-    with pytest.raises(Full):
-        tail.put_nowait(2)
-    with pytest.raises(Full):
-        tail.put_many([2, 3], timeout=0.001)
-    queue.task_done()
-    assert queue.join(0) is True
-
-
 @pytest.mark.parametrize("take_away", TAKES_AWAY.values(), ids=TAKES_AWAY)
 def test_what_was_done_before_it_was_got_is_not_done_again_when_it_is_taken_away(new, take_away):
     queue = new()
@@ -345,34 +168,6 @@ def test_what_was_done_before_it_was_got_is_not_done_again_when_it_is_taken_away
         assert queue.join(0) is True
 
 
-def test_every_kind_of_put_adds_its_tasks(new):
-    queue = new()
-    tail = queue.add("a", maxsize=6)
-    tail.put(1)
-    tail.put_front(2)
-    tail.put_nowait(3)
-    tail.put_many([4])
-    tail.put_many(iter([5]))
-    with pytest.raises(Full):
-        tail.put_many([6, 7], block=False)  # only 6 goes in
-    for _ in range(6):
-        assert queue.join(0) is False
-        queue.task_done()
-    assert queue.join(0) is True
-    with pytest.raises(ValueError, match="task_done"):
-        queue.task_done()
-
-
-def test_shutdown_to_drain_leaves_the_tasks(new):
-    queue = new()
-    queue.add("a").put(1)
-    queue.shutdown()
-    assert queue.join(0) is False
-    queue.get()
-    queue.task_done()
-    assert queue.join(0) is True
-
-
 def test_immediate_shutdown_ends_a_join_of_what_was_never_got(new):
     queue = new()
     queue.add("a").put_many([1, 2])
@@ -381,36 +176,3 @@ def test_immediate_shutdown_ends_a_join_of_what_was_never_got(new):
         assert queue.join(0.002) is False
         queue.shutdown(immediate=True)
         assert [join.result() for join in joins] == [True, None]
-
-
-def test_a_peek_finishes_nothing(new):
-    queue = new()
-    queue.add("a").put(1)
-    queue.peek()
-    assert queue.join(0) is False
-
-
-def test_workers_and_join(new_bulk):
-    """The usual pattern: workers get and call task_done, the main thread joins. After that all work is done."""
-    queue = new_bulk()
-    tails = [queue.add(key, maxsize=10) for key in range(4)]
-    done = []
-
-    def work():
-        while True:
-            try:
-                items = as_list(queue.get_many(3))
-            except ShutDown:
-                return
-            for item in items:
-                done.append(item)
-                queue.task_done()
-
-    with Threads() as threads:
-        for _ in range(3):
-            threads.start(work)
-        for item in range(1000):
-            tails[item % 4].put(item)
-        assert queue.join(LONG) is True
-        assert sorted(done) == list(range(1000))
-        queue.shutdown()

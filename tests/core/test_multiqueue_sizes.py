@@ -6,11 +6,11 @@ import gc
 import random
 import threading
 import weakref
-from queue import Empty, Full
+from queue import Full
 
 import pytest
 from support.counts import count
-from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_putters
+from support.threads import DEADLINE, LONG, Threads, wait_putters
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
@@ -44,18 +44,6 @@ def test_maxsize_bounds_the_sum_of_the_sizes(queue):
         tail.put_front("x", timeout=0)
     assert queue.get() == "sixsix"
     assert (tail.size, tail.remaining(), tail.full()) == (4, 6, False)
-
-
-def test_without_a_sizer_the_size_is_the_number_of_items(queue):
-    tail = queue.add("a", maxsize=3)
-    tail.put_many(["long", "longer"])
-    assert (tail.size, tail.remaining()) == (2, 1)
-
-
-def test_without_a_bound_sizes_are_added_up_all_the_same(queue):
-    tail = queue.add("a", sizer=own)
-    tail.put_many([3, 2**40])
-    assert (tail.size, tail.remaining(), tail.full()) == (3 + 2**40, None, False)
 
 
 def test_an_item_of_size_zero_fits_into_a_full_sub_queue(queue, tail):
@@ -95,16 +83,6 @@ def test_whatever_takes_an_item_subtracts_its_size(selection, take):
     assert tail.size == total + 12 == sum(tail)
 
 
-def test_a_removed_sub_queue_keeps_its_sizes(queue, tail):
-    tail.put_many([1, 2, 3])
-    queue.remove("a")
-    assert tail.size == 6
-    tail.discard(2)
-    assert tail.size == 4
-    assert tail.clear() == 2
-    assert (tail.size, tail.remaining()) == (0, 10)
-
-
 def test_the_size_of_an_item_stays_what_it_was_when_it_was_put(queue):
     tail = queue.add("a", maxsize=5, sizer=len)
     item = [1, 2]
@@ -113,17 +91,6 @@ def test_the_size_of_an_item_stays_what_it_was_when_it_was_put(queue):
     assert tail.size == 2
     assert queue.get() is item
     assert (tail.size, tail.remaining()) == (0, 5)
-
-
-def test_lowering_maxsize_keeps_items_and_raising_it_lets_more_in(queue, tail):
-    tail.put(8)
-    tail.maxsize = 5
-    assert (tail.size, tail.remaining(), tail.full()) == (8, 0, True)
-    with pytest.raises(Full):
-        tail.put(1, block=False)
-    tail.maxsize = 20
-    tail.put(12, block=False)
-    assert tail.remaining() == 0
 
 
 # ------------------------------------------------------------------------------------------------ the sizer is asked
@@ -277,14 +244,6 @@ def test_an_index_multi_queue_has_no_sizes():
     assert tail.size == 2
 
 
-def test_setdefault_makes_a_sized_sub_queue_and_returns_an_existing_one_unchanged(queue):
-    tail = queue.setdefault("a", maxsize=5, sizer=len)
-    tail.put("12345")
-    assert queue.setdefault("a", sizer=own) is tail
-    with pytest.raises(Full):
-        tail.put("1", block=False)
-
-
 # ------------------------------------------------------------------------------------------------ put_many
 @pytest.mark.parametrize("shape", [list, tuple, iter])
 @pytest.mark.parametrize(
@@ -320,15 +279,6 @@ def test_put_many_whose_sizer_raises_puts_what_came_before(queue, shape):
     assert list(tail) == [1, 1]
 
 
-def test_put_many_goes_on_as_room_comes(queue, tail):
-    items = [random.Random(5).randrange(11) for _ in range(300)]
-    with Threads() as threads:
-        putter = threads.start(tail.put_many, items, timeout=LONG)
-        assert [queue.get(timeout=DEADLINE) for _ in items] == items
-        assert putter.result() == len(items)
-    assert tail.size == 0
-
-
 def test_put_many_that_waits_refuses_an_item_that_does_not_fit_any_more(queue, tail):
     tail.put(10)
     with Threads() as threads:
@@ -358,34 +308,6 @@ def test_a_small_item_passes_a_large_one_that_waits(queue, tail):
     assert list(tail) == [10]
 
 
-def test_one_large_item_that_goes_lets_several_small_ones_in(queue, tail):
-    tail.put(10)
-    with Threads() as threads:
-        small = [threads.start(tail.put, 3, timeout=LONG) for _ in range(3)]
-        wait_putters(queue, 3)
-        assert queue.get() == 10
-        for putter in small:
-            putter.result()
-    assert tail.size == 9
-
-
-@pytest.mark.parametrize("free", ["get", "clear", "discard", "maxsize"])
-def test_who_waits_for_room_is_woken_by_whatever_makes_it(queue, tail, free):
-    tail.put(10)
-    with Threads() as threads:
-        putter = threads.start(tail.put, 7, timeout=LONG)
-        wait_putters(queue, 1)
-        frees = {
-            "get": queue.get,
-            "clear": tail.clear,
-            "discard": lambda: tail.discard(10),
-            "maxsize": lambda: setattr(tail, "maxsize", 17),
-        }
-        frees[free]()
-        putter.result()
-    assert 7 in tail
-
-
 def test_a_waiting_put_is_refused_when_maxsize_is_lowered_below_its_item(queue, tail):
     tail.put(10)
     with Threads() as threads:
@@ -394,29 +316,6 @@ def test_a_waiting_put_is_refused_when_maxsize_is_lowered_below_its_item(queue, 
         tail.maxsize = 6
         assert isinstance(putter.outcome(), ValueError)
     assert list(tail) == [10]
-
-
-def test_a_put_that_gives_up_lets_the_next_one_have_its_room(queue, tail):
-    tail.put(10)
-    with Threads() as threads:
-        behind = threads.start(tail.put, 9, timeout=LONG)
-        wait_putters(queue, 1)
-        with acting_when(lambda: queue.stats().putters_waiting == 2, ctrl_c), pytest.raises(KeyboardInterrupt):
-            tail.put(8, timeout=LONG)
-        queue.get()
-        behind.result()
-    assert list(tail) == [9]
-
-
-def test_shutdown_and_remove_end_the_wait(queue, tail):
-    for end in (lambda: queue.remove("a"), queue.shutdown):
-        tail = queue.setdefault("a", maxsize=10, sizer=own)
-        tail.put(10)
-        with Threads() as threads:
-            putter = threads.start(tail.put, 1, timeout=LONG)
-            wait_putters(queue, 1)
-            end()
-            assert isinstance(putter.outcome(), ShutDown)
 
 
 def test_no_putter_is_forgotten_while_sizes_come_and_go():
@@ -462,44 +361,3 @@ def test_no_putter_is_forgotten_while_sizes_come_and_go():
         got = sum(task.result() for task in getters)
         over.set()
     assert (got, tail.size, excess) == (put, 0, [])
-
-
-# ------------------------------------------------------------------------------------------------ memory
-def test_the_sizer_lives_with_its_sub_queue_and_goes_with_it(queue):
-    class Sizer:
-        def __call__(self, item):
-            return 1
-
-    sizer = Sizer()
-    ref = weakref.ref(sizer)
-    tail = queue.add("a", maxsize=5, sizer=sizer)
-    del sizer
-    gc.collect()
-    tail.put(1)
-    assert ref() is not None
-    queue.remove("a")
-    del tail
-    gc.collect()
-    assert ref() is None
-
-
-def test_a_cycle_through_the_sizer_is_collected():
-    class Sizer:
-        def __call__(self, item):
-            return 1
-
-    queue, sizer = MultiQueue(), Sizer()
-    sizer.tail = queue.add("a", sizer=sizer)
-    sizer.tail.put(1)
-    ref = weakref.ref(sizer)
-    del sizer, queue
-    gc.collect()
-    assert ref() is None
-
-
-def test_a_subclass_and_a_detached_handle_refuse_as_without_a_sizer(queue, tail):
-    queue.remove("a")
-    with pytest.raises(ShutDown):
-        tail.put(1)
-    with pytest.raises(Empty):
-        queue.get(block=False)

@@ -11,8 +11,8 @@ import threading
 from queue import Empty, Full
 
 import pytest
-from support.queues import as_list, drain
-from support.threads import LONG, Threads, run_all, switching_often
+from support.queues import as_list
+from support.threads import LONG, Threads, switching_often
 
 from manytail import IndexMultiQueue, ShutDown
 
@@ -190,34 +190,6 @@ def test_one_producer_and_one_consumer_keep_the_order(new_bulk, maxsize):
         assert taken == list(sequence(0, 120))
 
 
-@pytest.mark.parametrize("maxsize", [0, 2])
-def test_one_tail_for_all_producers(new_bulk, maxsize):
-    queue = new_bulk()
-    tail = queue.add("a", maxsize=maxsize)
-    run(
-        queue,
-        [(produce, tail, sequence(n, 200)) for n, produce in enumerate(PRODUCERS)],
-        [one_by_one, in_batches, one_by_one],
-    )
-
-
-def test_one_consumer_of_many_tails(new_bulk, selection):
-    queue = new_bulk(selection=selection)
-    tails = [queue.add(key, maxsize=4) for key in range(6)]
-    run(
-        queue,
-        [(produce, tail, sequence(n, 150)) for n, (produce, tail) in enumerate(zip(PRODUCERS, tails, strict=True))],
-        [one_by_one],
-    )
-
-
-def test_many_more_consumers_than_items(new):
-    for _ in range(30):
-        queue = new()
-        tail = queue.add("a")
-        run(queue, [(put_each, tail, sequence(0, 3))], [one_by_one] * 8)
-
-
 # ------------------------------------------------------------------------------------------------ changes in mid-flight
 def endless(*acts):
     """A function that repeats the acts in turn until the producers have ended."""
@@ -230,81 +202,70 @@ def endless(*acts):
     return meddle
 
 
-@pytest.mark.parametrize("maxsize", [0, 3])
-def test_enabling_and_disabling_in_mid_flight(new_bulk, selection, maxsize):
+def enable(queue, tails, n):
+    tails[n % 3].enabled = n % 2
+
+
+def move(queue, tails, n):
+    tails[n % 3].priority = n % 5 - 2
+
+
+def weigh(queue, tails, n):
+    tails[n % 3].weight = 1 + n % 4
+
+
+def resize(queue, tails, n):
+    tails[n % 3].maxsize = n % 4
+
+
+def come_and_go(queue, tails, n):
+    key = f"guest {threading.get_ident()} {n}"
+    queue.add(key, priority=n % 3 - 1)
+    queue.setdefault(key)
+    assert key in queue
+    assert len(queue.subqueues) >= 3
+    queue.remove(key)
+
+
+def look(queue, tails, n):
+    tail = tails[n % 3]
+    shown = list(tail)
+    assert len(shown) == len(set(shown))
+    assert -5 not in tail
+    assert not tail.discard(-5)
+    assert tail.qsize() >= 0
+    queue.stats()
+    queue.subqueues.items()
+    with contextlib.suppress(Empty, ShutDown):
+        queue.peek()
+
+
+MEDDLING = {
+    "enabling": [enable],
+    "changing": [move, weigh, resize],
+    "coming and going": [come_and_go, come_and_go, look],
+    "looking on": [look],
+}
+
+
+@pytest.mark.parametrize("acts", MEDDLING.values(), ids=MEDDLING)
+def test_in_mid_flight(new_bulk, selection, acts):
     queue = new_bulk(selection=selection)
-    tails = [queue.add(key, maxsize=maxsize) for key in range(3)]
+    tails = [queue.add(key, maxsize=3) for key in range(3)]
 
-    def blink(done):
-        for n in itertools.count():
-            tails[n % 3].enabled = not tails[n % 3].enabled
-            if done.is_set():
-                break
-        for tail in tails:
-            tail.enabled = True
+    def repeating(act):
+        def meddle(done):
+            for n in itertools.count():
+                act(queue, tails, n)
+                if done.is_set():
+                    break
+            for tail in tails:
+                tail.enabled, tail.maxsize = True, 0
 
-    run(queue, [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS, blink)
+        return meddle
 
-
-def test_priorities_weights_and_sizes_change_in_mid_flight(new_bulk, selection):
-    queue = new_bulk(selection=selection)
-    tails = [queue.add(key, maxsize=2) for key in range(3)]
-    numbers = itertools.count()
-
-    def move():
-        n = next(numbers)
-        tails[n % 3].priority = n % 5 - 2
-
-    def weigh():
-        n = next(numbers)
-        tails[n % 3].weight = 1 + n % 4
-
-    def resize():
-        n = next(numbers)
-        tails[n % 3].maxsize = n % 4
-
-    run(queue, [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS,
-        endless(move), endless(weigh), endless(resize))
-
-
-def test_other_tails_come_and_go_in_mid_flight(new_bulk, selection):
-    queue = new_bulk(selection=selection)
-    tails = [queue.add(key, maxsize=3) for key in range(2)]
-    numbers = itertools.count()
-
-    def come_and_go():
-        key = f"guest {next(numbers)}"
-        queue.add(key, priority=next(numbers) % 3 - 1)
-        queue.setdefault(key)
-        assert key in queue
-        assert len(queue.subqueues) >= 2
-        queue.remove(key)
-
-    run(queue, [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)], CONSUMERS,
-        endless(come_and_go), endless(come_and_go), endless(queue.stats, lambda: list(queue.subqueues.items())))
-
-
-def test_looking_on_in_mid_flight(new_bulk, selection):
-    queue = new_bulk(selection=selection)
-    tails = [queue.add(key, maxsize=30) for key in range(2)]
-
-    def look():
-        for tail in tails:
-            shown = list(tail)
-            assert len(shown) == len(set(shown))
-            assert -5 not in tail
-            assert not tail.discard(-5)
-            assert 0 <= tail.qsize() <= 30
-        with contextlib.suppress(Empty, ShutDown):
-            queue.peek()
-
-    run(
-        queue,
-        [(produce, tails[n % 2], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)],
-        CONSUMERS,
-        endless(look),
-        endless(queue.qsize),
-    )
+    producing = [(produce, tails[n % 3], sequence(n, 150)) for n, produce in enumerate(PRODUCERS)]
+    run(queue, producing, CONSUMERS, *map(repeating, acts))
 
 
 def test_removing_a_tail_in_mid_flight_loses_nothing_that_was_put(new_bulk, selection):
@@ -382,74 +343,6 @@ def test_clear_and_discard_in_mid_flight(new_bulk):
     assert queue.stats().got == got
     with pytest.raises(ValueError, match="task_done"):
         queue.task_done()
-
-
-def test_put_front_in_mid_flight(new_bulk):
-    queue = new_bulk()
-    tail = queue.add("a", maxsize=5)
-
-    def put_fronts(tail, items):
-        for item in items:
-            tail.put_front(item)
-        return list(items)
-
-    with Threads() as threads:
-        consumers = [threads.start(consume, queue) for consume in CONSUMERS]
-        producers = [
-            threads.start(produce, tail, sequence(n, 300))
-            for n, produce in enumerate([put_fronts, put_each, put_fronts, put_chains])
-        ]
-        put = [item for producer in producers for item in producer.result()]
-        queue.shutdown()
-        taken_by = [consumer.result() for consumer in consumers]
-    assert sorted(itertools.chain(*taken_by)) == sorted(put)
-    for taken in taken_by:  # items put at the end keep their order, whatever is put before them
-        for producer in (1, 3):
-            mine = [item for item in taken if item // SPAN == producer]
-            assert mine == sorted(mine)
-
-
-def test_waiters_of_every_kind_that_give_up_lose_no_wake_up(new):
-    """Getters and putters that keep timing out on a tail of one slot. The patient pair must get through."""
-    queue = new()
-    tail = queue.add("a", maxsize=1)
-    total = 400
-
-    def restless(done):
-        while not done.is_set():
-            try:
-                tail.put(-1, timeout=0.0002)
-                queue.get(timeout=LONG)
-            except Full:
-                continue
-
-    done = threading.Event()
-    with Threads() as threads:
-        others = [threads.start(restless, done) for _ in range(3)]
-        putter = threads.start(put_each, tail, sequence(0, total))
-        taken = 0
-        while taken < total:
-            queue.get(timeout=LONG)
-            taken += 1
-        # The restless threads left as many of their own items as they took of the patient putter's.
-        putter.result()
-        done.set()
-        for other in others:
-            other.result()
-    assert drain(queue) == []
-
-
-def test_many_queues_in_many_threads(new):
-    """Every thread makes, uses and drops queues."""
-    def use():
-        for n in range(100):
-            queue = new(selection=["round_robin", "weighted", "oldest"][n % 3])
-            for key in range(5):
-                queue.add(key, maxsize=key).put(key)
-            assert drain(queue) == [0, 1, 2, 3, 4]
-            queue.remove(3)
-
-    run_all(*[use] * 4)
 
 
 def test_index_items_from_both_kinds_of_put():

@@ -1,6 +1,5 @@
 """Every sentence of the contract of PubSubQueue, Subscriber and Lagged, in one thread or a few."""
 import asyncio
-import inspect
 import pickle
 import threading
 from queue import Empty, Full
@@ -8,9 +7,8 @@ from queue import Empty, Full
 import pytest
 from support.event_loops import in_every_kind_of_loop
 from support.queues import Sealed, one_then, with_interrupt_pending
-from support.threads import DEADLINE, LONG, Threads, wait_until
+from support.threads import DEADLINE, LONG, Threads
 
-import manytail
 from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, ShutDown, Subscriber
 
 
@@ -24,39 +22,6 @@ def drain(subscriber):
 
 
 # ------------------------------------------------------------------------------------------------------ publish, get
-def test_every_subscriber_gets_every_message_once_in_one_order():
-    queue = PubSubQueue()
-    with queue.subscribe() as a, queue.subscribe() as b:
-        assert [queue.publish(item) for item in "xyz"] == [0, 1, 2]
-        assert drain(a) == list("xyz")
-        assert drain(b) == list("xyz")
-        assert drain(a) == []
-
-
-def test_a_subscriber_gets_what_was_published_while_it_was_subscribed():
-    queue = PubSubQueue()
-    queue.publish(0)
-    with queue.subscribe() as early:
-        queue.publish(1)
-        with queue.subscribe() as late:
-            queue.publish(2)
-            assert drain(early) == [1, 2]
-            assert drain(late) == [2]
-
-
-def test_sequence_numbers_start_at_0_and_have_no_gaps_with_and_without_subscribers():
-    queue = PubSubQueue()
-    assert [queue.publish(None) for _ in range(5)] == [0, 1, 2, 3, 4]
-    with queue.subscribe() as subscriber:
-        assert subscriber.position == 5
-        assert [queue.publish(None) for _ in range(100)] == list(range(5, 105))
-        assert queue.publish_many([1, 2, 3]) == 3
-        assert queue.publish(None) == 108
-    assert queue.publish(None) == 109
-    with queue.subscribe() as subscriber:
-        assert subscriber.position == 110
-        assert queue.publish(7) == 110
-        assert subscriber.get() == 7
 
 
 def test_any_object_is_a_message_none_included():
@@ -68,32 +33,7 @@ def test_any_object_is_a_message_none_included():
         assert all(got is item for got, item in zip(drain(subscriber), items, strict=True))
 
 
-def test_long_lists_cross_many_chunks():
-    queue = PubSubQueue()
-    with queue.subscribe() as a, queue.subscribe() as b:
-        for item in range(20_000):
-            queue.publish(item)
-        assert [a.get() for _ in range(20_000)] == list(range(20_000))
-        assert b.get_many(30_000) == list(range(20_000))
-
-
-def test_without_subscribers_nothing_is_retained():
-    queue = PubSubQueue(maxsize=1)
-    for item in range(1000):
-        assert queue.publish(item) == item
-    assert queue.publish_many(range(5)) == 5
-    assert queue.publish_many([1, 2]) == 2
-    assert queue.qsize() == 0
-    assert queue.stats() == PubSubStats(retained=0, published=1007, subscribers=0, slowest_lag=0, dropped=0)
-
-
 # ------------------------------------------------------------------------------------------------------ publish_many
-@pytest.mark.parametrize("kind", [list, tuple, iter, dict.fromkeys])
-def test_publish_many_takes_any_iterable(kind):
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        assert queue.publish_many(kind(range(500))) == 500
-        assert subscriber.get_many(1000) == list(range(500))
 
 
 def test_publish_many_pulls_at_most_one_item_beyond_those_published():
@@ -132,36 +72,6 @@ def test_an_exception_of_the_iterable_passes_through():
         assert drain(subscriber) == [1, 2]
 
 
-def test_empty_publish_many():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        assert queue.publish_many([]) == queue.publish_many(iter(())) == 0
-        assert subscriber.lag == 0
-
-
-# ---------------------------------------------------------------------------------------------------------- get_many
-def test_get_many():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        assert subscriber.get_many(0) == subscriber.get_many(-1) == []
-        with pytest.raises(Empty):
-            subscriber.get_many(1, block=False)
-        queue.publish_many(list(range(10)))
-        assert subscriber.get_many(3) == [0, 1, 2]
-        assert subscriber.get_many(10**12) == list(range(3, 10))
-        assert subscriber.position == 10
-
-
-def test_get_many_waits_for_the_first():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber, Threads() as threads:
-        got = threads.start(subscriber.get_many, 5, timeout=LONG)
-        queue.publish_many([1, 2])
-        taken = got.result()
-        assert taken + drain(subscriber) == [1, 2]
-        assert taken
-
-
 # ------------------------------------------------------------------------------------------------ timeouts, arguments
 @pytest.mark.parametrize("bad", [-1, -0.001, float("nan"), -float("inf")])
 def test_bad_timeouts(bad):
@@ -179,21 +89,6 @@ def test_bad_timeouts(bad):
         assert queue.qsize() == 0
         with pytest.raises(Empty):
             subscriber.get(False, bad)      # ignored without block
-
-
-def test_times_out():
-    queue = PubSubQueue(maxsize=1)
-    with queue.subscribe() as subscriber:
-        with pytest.raises(Empty):
-            subscriber.get(timeout=0.01)
-        with pytest.raises(Empty):
-            subscriber.get(timeout=0)
-        queue.publish(1)
-        with pytest.raises(Full):
-            queue.publish(2, timeout=0.01)
-        with pytest.raises(Full):
-            queue.publish(2, False)
-        assert subscriber.get(timeout=float("inf")) == 1
 
 
 @pytest.mark.parametrize("options", [{"maxsize": "1"}, {"maxsize": 1.5}, {"slow": 1}, {"slow": None}])
@@ -281,27 +176,6 @@ def test_drop_oldest_never_drops_more_than_the_bound_asks_for(many):
 
 
 # ------------------------------------------------------------------------------------------------------------- start
-def test_start_oldest_and_numbers():
-    queue = PubSubQueue()
-    with queue.subscribe() as first:
-        queue.publish_many(list(range(100)))
-        assert [first.get() for _ in range(10)] == list(range(10))
-        with (
-            queue.subscribe(start="oldest") as oldest,
-            queue.subscribe(start=10) as ten,
-            queue.subscribe(start=57) as middle,
-        ):
-            assert (oldest.position, ten.position, middle.position) == (10, 10, 57)
-            assert drain(first) == list(range(10, 100))
-            assert drain(oldest) == list(range(10, 100))
-            assert drain(ten) == list(range(10, 100))
-            with queue.subscribe(start="oldest") as now_oldest:
-                assert now_oldest.position == 57
-            assert drain(middle) == list(range(57, 100))
-            with queue.subscribe(start=100) as following:
-                queue.publish("new")
-                assert following.get() == "new"
-        assert first.get() == "new"
 
 
 @pytest.mark.parametrize("start", [-1, -2, -3, 9, 101, 2**62, -(2**62)])
@@ -317,37 +191,7 @@ def test_start_that_is_not_retained(start):
         assert queue.qsize() == 0
 
 
-def test_oldest_without_subscribers_is_next():
-    queue = PubSubQueue()
-    queue.publish(1)
-    with queue.subscribe(start="oldest") as subscriber:
-        assert subscriber.position == 1
-    with pytest.raises(ValueError, match="start=0"):
-        queue.subscribe(start=0)
-
-
-def test_a_refused_start_releases_nothing_and_holds_nothing():
-    queue = PubSubQueue()
-    first = queue.subscribe()
-    queue.publish(1)
-    with pytest.raises(ValueError, match="start=7"):
-        queue.subscribe(start=7)
-    first.close()
-    assert queue.stats() == PubSubStats(0, 1, 0, 0, 0)
-
-
 # -------------------------------------------------------------------------------------------------------------- slow
-def test_block_waits_until_the_slowest_has_taken_one():
-    queue = PubSubQueue(maxsize=2)
-    with queue.subscribe() as fast, queue.subscribe() as slow, Threads() as threads:
-        queue.publish_many([0, 1])
-        assert drain(fast) == [0, 1]
-        waiting = threads.start(queue.publish, 2, timeout=LONG)
-        wait_until(lambda: queue.qsize() == 2)
-        assert slow.get() == 0
-        assert waiting.result() == 2
-        assert fast.get(timeout=LONG) == 2
-        assert drain(slow) == [1, 2]
 
 
 @pytest.mark.parametrize("leave", ["close", "collect"])
@@ -418,28 +262,6 @@ def test_raise_raises_at_once_whatever_block_says():
         assert queue.stats().dropped == 0
 
 
-def test_drop_oldest_tells_the_slow_one_only_once():
-    queue = PubSubQueue(maxsize=3, slow="drop_oldest")
-    with queue.subscribe() as fast, queue.subscribe() as slow:
-        seen = []
-        for item in range(10):
-            assert queue.publish(item) == item
-            seen.append(fast.get())
-        assert seen == list(range(10))
-        assert (slow.lag, slow.position) == (3, 7)
-        with pytest.raises(Lagged) as caught:
-            slow.get()
-        assert caught.value.missed == 7
-        assert drain(slow) == [7, 8, 9]
-        assert queue.stats() == PubSubStats(0, 10, 2, 0, 7)
-        queue.publish_many(list(range(5)))
-        with pytest.raises(Lagged) as again:
-            slow.get_many(10)
-        assert again.value.missed == 2      # since the last
-        assert slow.get_many(10) == [2, 3, 4]
-        assert queue.stats().dropped == 11  # 2 each
-
-
 def test_lagged_comes_before_anything_else_is_taken_and_in_every_way_of_getting():
     queue = PubSubQueue(maxsize=1, slow="drop_oldest")
     with queue.subscribe() as subscriber:
@@ -469,17 +291,6 @@ def test_iteration_may_go_on_after_lagged():
         assert list(messages) == [3, 4]
 
 
-def test_lagged_is_told_even_after_shutdown():
-    queue = PubSubQueue(maxsize=2, slow="drop_oldest")
-    with queue.subscribe() as subscriber:
-        queue.publish_many(list(range(5)))
-        queue.shutdown(immediate=True)
-        with pytest.raises(Lagged):
-            subscriber.get()
-        with pytest.raises(ShutDown):
-            subscriber.get()
-
-
 @pytest.mark.thread_unsafe(reason="signals are the process's")
 def test_a_ctrl_c_that_comes_before_lagged_loses_no_count():
     queue = PubSubQueue(maxsize=1, slow="drop_oldest")
@@ -498,33 +309,6 @@ def test_lagged_is_an_error_of_ours_that_pickles():
     assert isinstance(error, ManytailError)
     assert error.missed == 3
     assert "3 messages" in str(error)
-
-
-@pytest.mark.parametrize("slow", ["block", "raise", "drop_oldest"])
-@pytest.mark.parametrize("maxsize", [0, -5])
-def test_no_bound(slow, maxsize):
-    queue = PubSubQueue(maxsize=maxsize, slow=slow)
-    assert queue.maxsize == maxsize
-    with queue.subscribe() as subscriber:
-        for item in range(5000):
-            queue.publish(item)
-        assert subscriber.lag == queue.qsize() == 5000
-
-
-def test_raising_maxsize_wakes_publishers_and_lowering_it_keeps_messages():
-    queue = PubSubQueue(maxsize=1)
-    with queue.subscribe() as subscriber, Threads() as threads:
-        queue.publish(0)
-        waiting = [threads.start(queue.publish, item, timeout=LONG) for item in (1, 2)]
-        queue.maxsize = 3
-        assert sorted(task.result() for task in waiting) == [1, 2]
-        queue.maxsize = 1
-        assert subscriber.lag == 3
-        with pytest.raises(Full):
-            queue.publish(3, block=False)
-        assert sorted(drain(subscriber)) == [0, 1, 2]
-    with pytest.raises(TypeError, match="maxsize"):
-        queue.maxsize = "3"
 
 
 # ------------------------------------------------------------------------------------------------- close, sharing
@@ -546,29 +330,6 @@ def test_close_gives_up_the_rest_at_once():
     assert list(slow) == []
     assert slow.get_many(0) == []
     fast.close()
-
-
-def test_close_wakes_who_waits():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    with Threads() as threads:
-        waiting = [threads.start(subscriber.get, timeout=LONG) for _ in range(3)]
-        iterating = threads.start(list, subscriber)
-        subscriber.close()
-        assert all(isinstance(task.outcome(), ClosedError) for task in waiting)
-        assert iterating.result() == []
-
-
-def test_threads_sharing_a_subscriber_share_its_messages():
-    queue = PubSubQueue()
-    with queue.subscribe() as shared, queue.subscribe() as alone, Threads() as threads:
-        tasks = [threads.start(list, shared) for _ in range(4)]
-        queue.publish_many(list(range(5000)))
-        queue.shutdown()
-        parts = [task.result() for task in tasks]
-        assert sorted(item for part in parts for item in part) == list(range(5000))
-        assert all(part == sorted(part) for part in parts)
-        assert list(alone) == list(range(5000))
 
 
 def test_the_context_manager_closes():
@@ -625,43 +386,6 @@ def test_shutdown_lets_subscribers_drain():
         assert queue.stats().published == 3
 
 
-def test_shutdown_immediate_gives_everything_up():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        queue.publish_many(list(range(1000)))
-        queue.shutdown(immediate=True)
-        assert queue.qsize() == subscriber.lag == 0
-        with pytest.raises(ShutDown):
-            subscriber.get()
-
-
-@pytest.mark.parametrize("immediate", [False, True])
-def test_shutdown_wakes_everybody(immediate):
-    queue = PubSubQueue(maxsize=1)
-    with queue.subscribe(), queue.subscribe() as empty, Threads() as threads:
-        queue.publish(1)
-        empty.get()
-        waiting = [
-            threads.start(empty.get, timeout=LONG),
-            threads.start(empty.get_many, 4),
-            threads.start(queue.publish, 2),
-        ]
-        queue.shutdown(immediate)
-        assert all(isinstance(task.outcome(), ShutDown) for task in waiting)
-
-
-def test_shutdown_goes_before_full_and_empty():
-    queue = PubSubQueue(maxsize=1, slow="raise")
-    with queue.subscribe() as subscriber:
-        queue.publish(1)
-        queue.shutdown()
-        with pytest.raises(ShutDown):
-            queue.publish(2, block=False)
-        subscriber.get()
-        with pytest.raises(ShutDown):
-            subscriber.get(block=False)
-
-
 @pytest.mark.parametrize("published", [0, 1, 9, 10, 11, 68, 69])
 def test_shutdown_at_every_place_in_a_chunk(published):
     queue = PubSubQueue()
@@ -670,122 +394,6 @@ def test_shutdown_at_every_place_in_a_chunk(published):
             queue.publish(item)
         queue.shutdown()
         assert list(subscriber) == list(range(published))
-
-
-def test_who_subscribes_after_shutdown_finds_what_is_retained():
-    queue = PubSubQueue()
-    with queue.subscribe() as first:
-        queue.publish_many([1, 2])
-        queue.shutdown()
-        with queue.subscribe(start="oldest") as late, queue.subscribe() as later:
-            assert list(late) == [1, 2]
-            assert list(later) == []
-        assert list(first) == [1, 2]
-    with queue.subscribe() as last, pytest.raises(ShutDown):
-        last.get()
-
-
-# ------------------------------------------------------------------------------------------------------------- async
-@in_every_kind_of_loop
-def test_aget_and_apublish():
-    async def main():
-        queue = PubSubQueue(maxsize=2)
-        with queue.subscribe() as subscriber:
-
-            async def publish():
-                return [await queue.apublish(item) for item in range(100)]
-
-            publishing = asyncio.create_task(publish())
-            assert [await subscriber.aget() for _ in range(100)] == list(range(100))
-            assert await publishing == list(range(100))
-
-    asyncio.run(asyncio.wait_for(main(), DEADLINE))
-
-
-@in_every_kind_of_loop
-def test_async_iteration():
-    async def main():
-        queue = PubSubQueue()
-        with queue.subscribe() as subscriber:
-
-            async def listen():
-                return [item async for item in subscriber]
-
-            listening = asyncio.create_task(listen())
-            for item in range(10):
-                queue.publish(item)
-                await asyncio.sleep(0)
-            queue.shutdown()
-            assert await listening == list(range(10))
-
-    asyncio.run(asyncio.wait_for(main(), DEADLINE))
-
-
-@in_every_kind_of_loop
-def test_a_cancelled_aget_loses_nothing_and_passes_its_wake_up_on():
-    async def main():
-        queue = PubSubQueue()
-        with queue.subscribe() as subscriber:
-            first, second = (asyncio.create_task(subscriber.aget()) for _ in range(2))
-            await asyncio.sleep(0)
-            queue.publish(1)
-            first.cancel()
-            assert await second == 1
-            assert first.cancelled() or await first
-
-    asyncio.run(asyncio.wait_for(main(), DEADLINE))
-
-
-@in_every_kind_of_loop
-def test_a_cancelled_apublish_publishes_nothing_and_passes_its_wake_up_on():
-    async def main():
-        queue = PubSubQueue(maxsize=1)
-        with queue.subscribe() as subscriber:
-            queue.publish(0)
-            first, second = asyncio.create_task(queue.apublish(1)), asyncio.create_task(queue.apublish(2))
-            await asyncio.sleep(0)
-            assert subscriber.get() == 0
-            first.cancel()
-            assert await second == 1
-            assert subscriber.get() == 2
-
-    asyncio.run(asyncio.wait_for(main(), DEADLINE))
-
-
-@in_every_kind_of_loop
-def test_a_thread_wakes_a_coroutine_and_a_coroutine_wakes_a_thread():
-    queue, back = PubSubQueue(), PubSubQueue()
-
-    async def echo(subscriber):
-        async for item in subscriber:
-            await back.apublish(item)
-        back.shutdown()
-
-    with queue.subscribe() as asked, back.subscribe() as answers, Threads() as threads:
-        loop = threads.start(lambda: asyncio.run(echo(asked)))
-        for item in range(200):
-            queue.publish(item)
-            assert answers.get(timeout=LONG) == item
-        queue.shutdown()
-        loop.result()
-        assert list(answers) == []
-
-
-@in_every_kind_of_loop
-def test_a_waiter_whose_loop_is_closed_is_skipped():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        loop = asyncio.new_event_loop()
-        waiting = subscriber.aget()
-        task = loop.create_task(waiting)
-        loop.call_soon(loop.stop)
-        loop.run_forever()
-        loop.close()
-        with Threads() as threads:
-            getter = threads.start(subscriber.get, timeout=LONG)
-            queue.publish(1)
-            assert getter.result() == 1
-        task._log_destroy_pending = False
 
 
 # ------------------------------------------------------------------------------------------------ state and manners
@@ -820,53 +428,6 @@ def test_generic_and_unpicklable():
         for one in (queue, subscriber):
             with pytest.raises(TypeError, match="send the messages instead"):
                 pickle.dumps(one)
-
-
-def test_signatures_are_those_of_the_contract():
-    def parameters(function):
-        return [(one.name, one.default) for one in list(inspect.signature(function).parameters.values())[1:]]
-
-    none = inspect.Parameter.empty
-    assert parameters(PubSubQueue.publish) == [("item", none), ("block", True), ("timeout", None)]
-    assert parameters(PubSubQueue.publish_many) == [("items", none), ("block", True), ("timeout", None)]
-    assert parameters(Subscriber.get) == [("block", True), ("timeout", None)]
-    assert parameters(Subscriber.get_many) == [
-        ("max_items", none),
-        ("block", True),
-        ("timeout", None),
-        ("linger", 0.0),
-    ]
-    assert parameters(PubSubQueue.subscribe) == [("start", "next")]
-    assert parameters(PubSubQueue.shutdown) == [("immediate", False)]
-    assert PubSubQueue().subscribe.__doc__
-    for name in ("PubSubQueue", "PubSubStats", "Subscriber", "Lagged"):
-        assert name in manytail.__all__
-
-
-@pytest.mark.thread_unsafe(reason="signals are the process's")
-def test_an_interrupt_that_came_before_is_noticed():
-    queue = PubSubQueue(maxsize=1)
-    with queue.subscribe() as subscriber:
-        with pytest.raises(KeyboardInterrupt):
-            with_interrupt_pending(subscriber.get)
-        queue.publish(1)
-        with pytest.raises(KeyboardInterrupt):
-            with_interrupt_pending(queue.publish, 2)
-        assert drain(subscriber) == [1]
-
-
-def test_a_fresh_thread_may_do_everything():
-    queue = PubSubQueue()
-    seen = []
-
-    def run():
-        with queue.subscribe() as subscriber:
-            queue.publish(threading.current_thread().name)
-            seen.append(subscriber.get())
-
-    with Threads() as threads:
-        threads.start(run).result()
-    assert seen == ["run"]
 
 
 def test_publish_many_passes_an_interruption_through_that_refuses_attributes():

@@ -1,17 +1,16 @@
-"""get_many(linger=...) of a Subscriber: what ends the wait, and that nothing is taken before that.
+"""get_many(linger=...) of a Subscriber at the bound of its queue, and beside others who get from the same subscriber.
 
-A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself.
+tests/contract/test_linger.py has what holds for every structure.
 """
 import random
-import threading
 import time
-from queue import Empty, Full
+from queue import Full
 
 import pytest
 from support.counts import count
-from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c
+from support.threads import LONG, Threads
 
-from manytail import ClosedError, Lagged, PubSubQueue, ShutDown
+from manytail import Lagged, PubSubQueue, ShutDown
 
 SHORT = 0.003
 pytestmark = pytest.mark.thread_unsafe(reason="signals")
@@ -31,120 +30,6 @@ def subscriber(queue):
 def asleep(task):
     """Let the thread go on until it waits, if it does. No test needs it to."""
     task.join(SHORT)
-
-
-# ------------------------------------------------------------------------------------------------ what ends it
-def test_it_ends_when_max_items_are_there(queue, subscriber):
-    queue.publish(0)
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 3, linger=LONG)
-        asleep(getter)
-        queue.publish(1)
-        asleep(getter)
-        queue.publish_many([2, 3])
-        assert getter.result() == [0, 1, 2]
-    assert subscriber.lag == 1
-
-
-def test_it_ends_when_its_time_is_over_and_returns_what_came(queue, subscriber):
-    queue.publish_many([1, 2])
-    began = time.monotonic()
-    assert subscriber.get_many(5, linger=SHORT) == [1, 2]
-    assert time.monotonic() - began >= SHORT
-
-
-def test_it_counts_from_the_first_message(queue, subscriber):
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 5, linger=SHORT)
-        getter.join(2 * SHORT)  # longer than it lingers: the first message has not come
-        assert getter.is_alive()
-        queue.publish(1)
-        assert getter.result() == [1]
-
-
-def test_all_that_is_there_is_taken_without_waiting(queue, subscriber):
-    queue.publish_many(range(200))
-    assert subscriber.get_many(150, linger=LONG) == list(range(150))
-    assert subscriber.lag == 50
-
-
-def test_the_timeout_ends_it_too(queue, subscriber):
-    queue.publish(1)
-    assert subscriber.get_many(5, timeout=SHORT, linger=LONG) == [1]
-    with pytest.raises(Empty):
-        subscriber.get_many(5, timeout=SHORT, linger=LONG)
-    assert subscriber.get_many(0, linger=LONG) == []
-
-
-def test_a_shutdown_ends_it_and_what_is_there_is_returned(queue, subscriber):
-    queue.publish_many([1, 2])
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 5, linger=LONG)
-        asleep(getter)
-        queue.shutdown()
-        assert getter.result() == [1, 2]
-    with pytest.raises(ShutDown):
-        subscriber.get_many(5, linger=LONG)
-
-
-@pytest.mark.parametrize(
-    ("end", "error"),
-    [
-        (lambda queue, subscriber: queue.shutdown(immediate=True), ShutDown),
-        (lambda queue, subscriber: subscriber.close(), ClosedError),
-    ],
-    ids=["immediate shutdown", "close"],
-)
-def test_what_gives_the_messages_up_ends_it(queue, subscriber, end, error):
-    queue.publish_many([1, 2])
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 5, linger=LONG)
-        asleep(getter)
-        end(queue, subscriber)
-        assert isinstance(getter.outcome(), error)
-
-
-def test_block_false_ignores_it(queue, subscriber):
-    queue.publish(1)
-    assert subscriber.get_many(5, block=False, linger=LONG) == [1]
-    with pytest.raises(Empty):
-        subscriber.get_many(5, block=False, linger=LONG)
-
-
-def test_for_ever_is_until_max_items_are_there(queue, subscriber):
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 2, linger=float("inf"))
-        queue.publish(1)
-        asleep(getter)
-        queue.publish(2)
-        assert getter.result() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("linger", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (None, TypeError)]
-)
-def test_a_bad_linger_is_refused(queue, subscriber, linger, error):
-    queue.publish(1)
-    for wait in ({}, {"block": False}):
-        with pytest.raises(error, match=r"linger=.*expected"):
-            subscriber.get_many(1, linger=linger, **wait)
-    assert subscriber.lag == 1
-
-
-def test_ctrl_c_ends_it_and_nothing_was_taken(queue, subscriber):
-    class Linger:
-        """get_many asks for the number when it begins."""
-
-        def __float__(self):
-            began.set()
-            return LONG
-
-    queue.publish_many([1, 2, 3])
-    began = threading.Event()
-    with acting_when(began.is_set, ctrl_c), pytest.raises(KeyboardInterrupt):
-        subscriber.get_many(5, linger=Linger())
-    assert (subscriber.lag, subscriber.position) == (3, 0)
-    assert subscriber.get_many(5, linger=SHORT) == [1, 2, 3]
 
 
 # ------------------------------------------------------------------------------------------------ at the bound
@@ -196,19 +81,6 @@ def test_a_slower_subscriber_that_missed_messages_is_told_first():
 
 
 # ------------------------------------------------------------------------------------------------ beside others
-def test_who_waits_for_one_message_is_not_held_up_by_who_waits_for_several(queue, subscriber):
-    """They share the subscriber. The one that lingers waits longer, and takes nothing yet."""
-    with Threads() as threads:
-        several = threads.start(subscriber.get_many, 3, linger=LONG)
-        queue.publish(0)
-        asleep(several)
-        assert subscriber.get() == 0
-        one = threads.start(subscriber.get, timeout=LONG)
-        asleep(one)
-        queue.publish(1)
-        assert one.result() == 1
-        queue.publish_many([2, 3, 4])
-        assert several.result() == [2, 3, 4]
 
 
 def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(queue, subscriber):
@@ -222,32 +94,6 @@ def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(que
         assert one.result() == 0
         queue.publish_many([1, 2, 3])
         assert several.result() == [1, 2, 3]
-
-
-def test_it_waits_for_the_first_again_when_others_took_all(queue, subscriber):
-    """Whether the other get or the lingering one takes message 0, each message goes to one of them."""
-    with Threads() as threads:
-        getter = threads.start(subscriber.get_many, 2, linger=SHORT)
-        queue.publish(0)
-        try:
-            taken = [subscriber.get(block=False)]
-        except Empty:
-            taken = []
-        asleep(getter)
-        queue.publish(1)
-        taken += getter.result()
-    if subscriber.lag:
-        taken.append(subscriber.get())
-    assert taken == [0, 1]
-
-
-def test_publishers_at_the_bound_go_on_when_it_has_taken():
-    queue = PubSubQueue(maxsize=4)
-    with queue.subscribe() as subscriber, queue.subscribe() as other, Threads() as threads:
-        publisher = threads.start(queue.publish_many, range(8), timeout=LONG)
-        assert other.get_many(4, linger=LONG) == [0, 1, 2, 3]
-        assert subscriber.get_many(4, linger=LONG) == [0, 1, 2, 3]
-        publisher.result()
 
 
 def test_every_message_goes_once_to_threads_that_linger_and_threads_that_do_not(queue):
@@ -279,20 +125,3 @@ def test_every_message_goes_once_to_threads_that_linger_and_threads_that_do_not(
     assert sorted(message for mine in got for message in mine) == list(range(published))
     for mine in got:
         assert mine == sorted(mine)
-
-
-def test_time_outs_and_messages_meet_in_every_order(queue, subscriber):
-    each, got = count(300, 3_000), []
-
-    def publish():
-        chance = random.Random(3)
-        for n in range(each):
-            queue.publish(n)
-            if chance.random() < 0.5:
-                time.sleep(chance.random() * 0.0005)  # not to wait for anything: so that messages meet every state
-
-    with Threads() as threads:
-        threads.start(publish)
-        while len(got) < each:
-            got.extend(subscriber.get_many(7, timeout=DEADLINE, linger=random.random() * 0.001))
-    assert got == list(range(each))

@@ -1,16 +1,13 @@
 """What a PubSubQueue keeps and frees: a message is freed at once when its last subscriber is past it; cycles, deep
 nests, reference counts."""
-import asyncio
 import gc
 import sys
 import threading
-import tracemalloc
 import warnings
 import weakref
 from queue import Empty, Full
 
 import pytest
-from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_asleep
 
 from manytail import PubSubQueue, ShutDown
@@ -77,58 +74,6 @@ def test_messages_go_one_by_one_and_not_chunk_by_chunk():
             assert gone(refs[i])
 
 
-def test_a_late_subscriber_does_not_keep_what_came_before():
-    queue = PubSubQueue()
-    with queue.subscribe() as early:
-        old = published(queue)
-        with queue.subscribe():
-            new = published(queue)
-            early.get_many(2)
-            assert gone(old)
-            assert not gone(new)
-        assert gone(new)
-
-
-def test_the_queue_goes_with_its_last_subscriber():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    ref, message = weakref.ref(queue), published(queue)
-    del queue
-    assert not gone(ref)
-    assert isinstance(subscriber.get(), Message)
-    subscriber.close()
-    assert gone(message)
-    del subscriber
-    assert gone(ref)
-
-
-def test_a_collected_subscriber_closes_itself_and_warns():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    ref, message = weakref.ref(subscriber), published(queue)
-    with pytest.warns(ResourceWarning, match="unclosed <Subscriber at 0, 1 behind>"):
-        del subscriber
-    assert gone(ref)
-    assert queue.subscribers == 0
-    assert gone(message)
-
-
-def test_an_unclosed_subscriber_closes_itself_where_the_warning_is_an_error(monkeypatch):
-    reports = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
-    queue = PubSubQueue(maxsize=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        subscriber = queue.subscribe()
-        message = published(queue)
-        del subscriber
-        gc.collect()
-    assert reports == [ResourceWarning]
-    assert queue.subscribers == 0
-    assert gone(message)
-    queue.publish(1, timeout=0)  # the freed subscriber holds no place
-
-
 def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
     queue = PubSubQueue()
 
@@ -178,107 +123,6 @@ def test_nothing_is_said_at_interpreter_exit(options):
     assert "Traceback" not in ran.stderr
 
 
-def test_a_closed_subscriber_goes_without_a_warning():
-    queue = PubSubQueue()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            with queue.subscribe():
-                pass
-        gc.collect()
-
-
-# ------------------------------------------------------------------------------------------------ cycles
-def make_cycle(kind):
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    if kind == "queue":
-        queue.publish([queue, subscriber])
-    elif kind == "subscriber":
-        queue.publish(subscriber)
-    elif kind == "iterator":
-        queue.publish(iter(subscriber))
-    elif kind == "many":
-        other = queue.subscribe()
-        queue.publish_many([[queue, subscriber, other]] * 500)
-        other.get_many(100)
-    else:
-        queue.publish_many([(queue, subscriber)])
-        subscriber.get()
-        queue.publish(subscriber)
-    return weakref.ref(queue), weakref.ref(subscriber)
-
-
-@collecting
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.parametrize("kind", ["queue", "subscriber", "iterator", "many", "after a get"])
-def test_a_cycle_is_collected(kind):
-    refs = [ref for _ in range(3) for ref in make_cycle(kind)]
-    for _ in range(3):
-        gc.collect()
-    assert [ref() for ref in refs] == [None] * 6
-
-
-@collecting
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.parametrize("wait", ["aget", "apublish"])
-def test_a_queue_that_only_a_dead_loop_waits_for_is_collected(wait):
-    def abandon():
-        queue = PubSubQueue(maxsize=1)
-        subscriber = queue.subscribe()
-        if wait == "apublish":
-            queue.publish(1)
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # ignores "Task was destroyed but it is pending!"
-        task = loop.create_task(queue.apublish(2) if wait == "apublish" else subscriber.aget())
-        for _ in range(3):
-            loop.run_until_complete(asyncio.sleep(0))
-        assert not task.done()
-        loop.close()
-        return weakref.ref(queue), weakref.ref(subscriber), weakref.ref(task)
-
-    refs = abandon()
-    for _ in range(3):
-        gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
-
-
-@collecting
-def test_messages_are_visible_to_the_collector_each_once():
-    queue = PubSubQueue()
-    with queue.subscribe() as slow, queue.subscribe() as fast:
-        messages = [Message() for _ in range(150)]
-        queue.publish_many(messages[:100])
-        for message in messages[100:]:
-            queue.publish(message)
-        fast.get_many(150)
-        slow.get_many(30)
-        seen = [it for it in gc.get_referents(queue) if isinstance(it, Message)]
-        assert [id(it) for it in seen] == [id(message) for message in messages[30:]]
-
-
-@collecting
-def test_collecting_while_threads_publish_and_take():
-    queue = PubSubQueue(maxsize=50)
-    subscribers = [queue.subscribe() for _ in range(3)]
-    total = 1500
-
-    def publish():
-        for number in range(total):
-            queue.publish([number, queue])
-
-    with Threads() as threads:
-        takers = [
-            threads.start(lambda s=subscriber: sum(s.get()[0] for _ in range(total))) for subscriber in subscribers
-        ]
-        threads.start(publish)
-        for _ in range(30):         # a bounded number: without the GIL each collection stops the threads
-            gc.collect()
-        assert [taker.result() for taker in takers] == [sum(range(total))] * 3
-    for subscriber in subscribers:
-        subscriber.close()
-
-
 # ------------------------------------------------------------------------------------------------ references
 @collecting
 @pytest.mark.skipif(not GIL, reason="counts are deferred and split without the GIL")
@@ -319,24 +163,6 @@ def test_not_one_reference_is_lost_or_leaked():
     assert sys.getrefcount(message) == before
     a.close()
     b.close()
-
-
-@collecting
-@pytest.mark.skipif(not GIL, reason="memory is given back later without the GIL")
-def test_memory_returns():
-    queue = PubSubQueue()
-    with queue.subscribe() as slow, queue.subscribe() as fast:
-        queue.publish(0)
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(20_000):
-            queue.publish(str(number))
-        assert tracemalloc.get_traced_memory()[0] - before > 500_000
-        fast.get_many(30_000)
-        slow.get_many(30_000)
-        after = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-    assert after < 50_000
 
 
 def test_a_finalizer_of_a_message_may_use_the_queue():
@@ -383,34 +209,3 @@ def test_getters_are_woken_before_a_dropped_message_is_finalized(publish):
         publish(queue, "new")
         assert getter.result() == "new"
     assert finalized == [True]
-
-
-NEST = """
-import gc
-from manytail import PubSubQueue
-
-def nest(depth):
-    inner = None
-    for _ in range(depth):
-        queue = PubSubQueue()
-        subscriber = queue.subscribe()
-        queue.publish(inner)
-        inner = subscriber
-    return inner
-
-import warnings
-warnings.simplefilter("ignore")
-outer = nest(20_000)
-del outer
-outer = nest(20_000)
-cycle = [outer]
-cycle.append(cycle)
-del outer, cycle
-gc.collect()
-print("done")
-"""
-
-
-@pytest.mark.thread_unsafe(reason="a process of its own")
-def test_deep_nests_do_not_overflow_the_stack():
-    assert run_script(NEST) == "done\n"

@@ -1,12 +1,11 @@
 """Coroutines that need not wait, or not for long, let their event loop run."""
 
-from contextlib import nullcontext
 
 import pytest
 from support.event_loops import LIBRARIES, LOOPS
 from support.threads import DEADLINE
 
-from manytail import Consumer, EntryQueue, MultiQueue, PubSubQueue
+from manytail import Consumer, EntryQueue
 
 MANY = 1_000  # calls of one coroutine, within which the others must have their turn
 
@@ -52,56 +51,6 @@ def test_a_get_that_finds_each_time_that_something_has_changed_lets_its_loop_run
 
     loop.run(main)
     assert seen[0] < MANY, "the get tried again and again, and the loop did not run"
-
-
-def multiqueue():
-    queue = MultiQueue()
-    return queue.add("all").put, queue.aget, nullcontext()
-
-
-def entries():
-    queue = EntryQueue()
-    subscription = queue.subscribe()
-    return queue.put, subscription.aget, subscription
-
-
-def messages():
-    queue = PubSubQueue()
-    subscriber = queue.subscribe()
-    return queue.publish, subscriber.aget, subscriber
-
-
-def bounded_put():
-    """The other direction: there is always room."""
-    queue = MultiQueue()
-    subqueue = queue.add("all")
-    return (lambda item: None), lambda: subqueue.aput(None), nullcontext()
-
-
-@pytest.mark.parametrize("library", LOOPS)
-@pytest.mark.parametrize("make", [multiqueue, entries, messages, bounded_put])
-def test_a_coroutine_that_never_has_to_wait_lets_its_loop_run(library, make):
-    loop = LOOPS[library]
-    put, call, closed_at_end = make()
-    seen = []
-
-    async def main():
-        async def other():
-            await loop.turn()  # where tasks are eager it has begun before the calls
-            seen.append("ran")
-
-        for i in range(MANY):
-            put(i)
-        async with loop.group() as group:
-            loop.task(group, other)
-            for _ in range(MANY):
-                if seen:
-                    break
-                await call()
-            assert seen, "none of its calls let the loop run"
-
-    with closed_at_end:
-        loop.run(main)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -1,62 +1,47 @@
 """Random plans for an EntryQueue: all threads share two or three subscriptions, and any may end any delivery."""
 
 import functools
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from queue import Empty, Full
-from typing import Any
+from typing import Any, ClassVar
 
 from manytail import ClosedError, EntryQueue, PriorityEntryQueue, ShutDown
 
 from .entry_spec import NO_HANDLE, EntrySpec, Subscriber
 from .history import Call, Planned, Raised, record
+from .plan import SHORT, Listed, Plan, waits
 
 PUTTING, TAKING = (Full, ShutDown), (Empty, ShutDown, ClosedError)
-SHORT = 0.0003
-
 ENDINGS = {"ack": 6, "release": 6, "reject": 1}
 ITEMS = {"put": 8, "get": 10, "get_many": 2, "linger": 1} | ENDINGS
 CHANGES = {"unlock": 2, "lock": 1, "ack_up_to": 1, "close": 1, "purge": 1, "qsize": 1, "depth": 1, "unacked": 1}
 
 
 @dataclass
-class EntryPlan:
-    seed: int
-    threads: int = 3
-    calls: int = 5
-    changes: bool = True
-    waits: bool = True
-    spec: EntrySpec = field(init=False)
-    # Each call: (name, args, timeout). Timeout 0: do not wait.
-    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)
+class EntryPlan(Plan):
+    few: ClassVar[int] = 4
+    weights: ClassVar[dict[str, int]] = ITEMS | CHANGES
+    changes_only: ClassVar[tuple[str, ...]] = tuple(CHANGES)
 
-    def __post_init__(self) -> None:
-        rng = random.Random(self.seed)
-        subscribers = [Subscriber(name, rng.choice([0, 0, 1, 2])) for name in "abc"[: rng.randint(1, 3)]]
+    calls: int = 5
+
+    def draw(self) -> None:
+        rng = self.rng
+        self.subscribers = [Subscriber(name, rng.choice([0, 0, 1, 2])) for name in "abc"[: rng.randint(1, 3)]]
+        self.deliveries: list[Any] = []
         self.spec = EntrySpec(
-            subscribers,
+            self.subscribers,
             levels=rng.choice([1, 1, 3]),
             maxsize=rng.choice([0, 0, 0, 1, 2]),
             overflow=rng.choice(["block", "reject", "drop_oldest"]),
             groups=rng.choice([None, None, "shared"]),
         )
-        self.numbers = iter(range(1, 1_000_000))
-        self.deliveries: list[Any] = []
-        self.weights = ITEMS | CHANGES if self.changes else ITEMS
-        self.lists = [
-            [self._call(rng, subscribers, number) for _ in range(self.calls)] for number in range(self.threads)
-        ]
-        # Ends every wait. Thread 0 itself never waits without a timeout.
-        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
 
-    def _call(
-        self, rng: random.Random, subscribers: list[Subscriber], thread: int
-    ) -> tuple[str, tuple[Any, ...], float | None]:
-        (name,) = rng.choices(list(self.weights), list(self.weights.values()))
-        subscriber = rng.choice(subscribers)
-        timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
-        if timeout is None and (thread == 0 or (subscriber.prefetch and name in ("get", "get_many", "linger"))):
+    def call(self) -> Listed:
+        name, timeout = self.name_and_timeout()
+        rng, numbers, subscriber = self.rng, self.numbers, self.rng.choice(self.subscribers)
+        if timeout is None and subscriber.prefetch and name in ("get", "get_many", "linger"):
             timeout = SHORT  # without credit a get keeps waiting after a shutdown
         delivery = f"d{len(self.deliveries)}"
         known = rng.choice(self.deliveries[-4:]) if self.deliveries else (delivery, "never")
@@ -66,7 +51,7 @@ class EntryPlan:
             self.deliveries.append((delivery, rng.randint(0, 1)))
         arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
             "put": lambda: (
-                next(self.numbers),
+                next(numbers),
                 rng.randrange(self.spec.levels),
                 rng.choice([None, "g", "h"]) if self.spec.groups else None,
             ),
@@ -81,16 +66,11 @@ class EntryPlan:
             return name, (known,), 0
         return name, arguments.get(name, tuple)(), timeout
 
-    def run(self, new: Callable[..., Any] | None = None) -> list[Call]:
-        """The history of the calls on a queue made here."""
+    def history(self) -> list[Call]:
         spec = self.spec
         options = {"maxsize": spec.maxsize, "overflow": spec.overflow, "groups": spec.groups}
-        if new is not None:
-            queue = new(spec)
-        elif spec.levels > 1:
-            queue = PriorityEntryQueue(levels=spec.levels, mapping="direct", **options)
-        else:
-            queue = EntryQueue(**options)
+        leveled = functools.partial(PriorityEntryQueue, levels=spec.levels, mapping="direct")
+        queue = (leveled if spec.levels > 1 else EntryQueue)(**options)
         subscriptions = {each.name: queue.subscribe(prefetch=each.prefetch) for each in spec.initial.subscribers}
         handles: dict[Any, Any] = {}
         calls = record([[bind(queue, subscriptions, handles, *call) for call in calls] for calls in self.lists])
@@ -115,7 +95,7 @@ def bind(
     args: tuple[Any, ...],
     timeout: float | None,
 ) -> Planned:
-    wait = {"block": False} if timeout == 0 else {"timeout": timeout}
+    wait = waits(timeout)
     partial = functools.partial
     if name == "put":
         return Planned(name, args, partial(queue.put, args[0], **wait, priority=args[1], group=args[2]), PUTTING)

@@ -13,9 +13,8 @@ other call runs at the same time.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .history import Call, Raised
+from .history import CLOSED, EMPTY, FULL, SHUT, Call, Raised
 
-EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
 WON = object()
 NO_HANDLE = "no handle"  # the get of that delivery returned nothing
 

@@ -21,6 +21,9 @@ class Raised(NamedTuple):
     count: int | None = None  # of a put_many: how many items went in; of a Lagged: how many were missed
 
 
+EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     thread: int

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from .history import Call, Raised
-
-EMPTY, SHUT = Raised("Empty"), Raised("ShutDown")
+from .history import EMPTY, SHUT, Call, Raised
 
 
 class Tail(NamedTuple):

@@ -17,10 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .checker import Maybe
-from .history import Call, Raised
+from .history import CLOSED, EMPTY, FULL, SHUT, Call, Raised
 
 ATTEMPTS = 3  # how often a publisher frees slots; a history hardly ever needs more
-EMPTY, SHUT, CLOSED, FULL = Raised("Empty"), Raised("ShutDown"), Raised("ClosedError"), Raised("Full")
 
 
 class Reader(NamedTuple):

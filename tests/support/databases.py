@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,11 +18,12 @@ def server() -> Iterator[postgres.Server]:
     made.remove()
 
 
-class Database:
+class Database(NamedTuple):
     """A fresh, empty database."""
 
-    def __init__(self, url: str, kind: str, query: Any) -> None:
-        self.url, self.kind, self.query = url, kind, query
+    url: str
+    kind: str
+    query: Any
 
 
 _numbers = iter(range(1_000_000))

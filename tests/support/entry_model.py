@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 AVAILABLE, HELD, ACQUIRED, DELETED = "available", "held", "acquired", "deleted"
+COUNTS = ("enqueued", "delivered", "acked", "released", "expired", "rejected", "dropped", "purged", "dead_lettered")
 
 
 def level_of(priority: int, levels: int, mapping: str = "jms") -> int:
@@ -20,25 +22,22 @@ def level_of(priority: int, levels: int, mapping: str = "jms") -> int:
     return min(max(priority - (5 - (levels + 1) // 2), 0), levels - 1)
 
 
+@dataclass(eq=False)
 class Place:
-    def __init__(
-        self,
-        seq: int,
-        item: Any,
-        order: Any,
-        *,
-        priority: int = 4,
-        headers: Any = None,
-        group: Any = None,
-        origin: Any = None,
-    ) -> None:
-        self.seq, self.item, self.order, self.priority = seq, item, order, priority
-        self.headers, self.group, self.origin = headers or {}, group, origin
-        self.state = AVAILABLE
-        self.owner: SubscriptionModel | None = None
-        self.locked = self.redelivered = self.superseded = False
-        self.deliveries = 0
-        self.always_available = True  # since it was put: every browser must see it
+    seq: int
+    item: Any
+    order: Any
+    priority: int = 4
+    headers: dict[str, Any] = field(default_factory=dict)
+    group: Any = None
+    origin: Any = None
+    state: str = AVAILABLE
+    owner: SubscriptionModel | None = None
+    locked: bool = False
+    redelivered: bool = False
+    superseded: bool = False
+    deliveries: int = 0
+    always_available: bool = True  # since it was put: every browser must see it
 
 
 class DeliveryModel:
@@ -52,30 +51,19 @@ class DeliveryModel:
         return self.place.state == ACQUIRED and self.place.owner is self.owner and self.place.deliveries == self.number
 
 
+@dataclass(eq=False)
 class SubscriptionModel:
-    def __init__(
-        self,
-        queue: EntryModel,
-        *,
-        selector: Callable[[Any], bool] | None,
-        prefetch: int,
-        priority: int,
-        origin: Any,
-        after: int,
-        browse: bool,
-    ) -> None:
-        self.queue, self.selector, self.prefetch, self.priority, self.origin = (
-            queue,
-            selector,
-            prefetch,
-            priority,
-            origin,
-        )
-        self.after, self.browse = after, browse
-        self.suspended = self.closed = False
-        self.got: list[DeliveryModel] = []
-        self.seen: set[int] = set()  # of a browser
-        self.last: Any = None
+    queue: EntryModel
+    selector: Callable[[Any], bool] | None = None
+    prefetch: int = 0
+    priority: int = 0
+    origin: Any = None
+    after: int = 0
+    browse: bool = False
+    suspended: bool = False
+    closed: bool = False
+    got: list[DeliveryModel] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)  # of a browser
 
     @property
     def held(self) -> list[DeliveryModel]:
@@ -156,42 +144,30 @@ class Full(Exception):
     pass
 
 
+@dataclass(eq=False)
 class EntryModel:
     """The four queue classes: `order` sorts the places, `last_value_key` says which entry a new one replaces."""
 
-    def __init__(
-        self,
-        *,
-        maxsize: int = 0,
-        overflow: str = "block",
-        resume_at: float = 0.8,
-        max_deliveries: int = 0,
-        groups: str | None = None,
-        dead_letter: bool = False,
-        order: Callable[[Any, int], Any] | None = None,
-        level: Callable[[int], int] | None = None,
-        last_value_key: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.maxsize, self.overflow, self.resume_at, self.max_deliveries, self.groups = (
-            maxsize,
-            overflow,
-            resume_at,
-            max_deliveries,
-            groups,
-        )
-        self.dead_letter = dead_letter
-        self.order, self.level, self.last_value_key = order, level, last_value_key
-        self.places: list[Place] = []
-        self.subscriptions: list[SubscriptionModel] = []
-        self.assigned: dict[Any, SubscriptionModel] = {}
-        self.latest: dict[Any, Place] = {}
-        self.stopped = self.down = self.down_now = False
-        self.dead: list[tuple[Any, str]] = []
-        self.arrivals = 0
-        self.high_water = 0
-        self.counts = dict.fromkeys(
-            ["enqueued", "delivered", "acked", "expired", "rejected", "dropped", "purged", "dead_lettered"], 0
-        )
+    maxsize: int = 0
+    overflow: str = "block"
+    resume_at: float = 0.8
+    max_deliveries: int = 0
+    groups: str | None = None
+    dead_letter: bool = False
+    order: Callable[[Any, int], Any] | None = None
+    level: Callable[[int], int] | None = None
+    last_value_key: Callable[[Any], Any] | None = None
+    places: list[Place] = field(default_factory=list)
+    subscriptions: list[SubscriptionModel] = field(default_factory=list)
+    assigned: dict[Any, SubscriptionModel] = field(default_factory=dict)
+    latest: dict[Any, Place] = field(default_factory=dict)
+    stopped: bool = False
+    down: bool = False
+    down_now: bool = False
+    dead: list[tuple[Any, str]] = field(default_factory=list)
+    arrivals: int = 0
+    high_water: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
     # ------------------------------------------------------------------ looking
     def in_order(self) -> list[Place]:
@@ -282,20 +258,8 @@ class EntryModel:
             self._end(oldest, "dropped", "overflow")
 
     # ------------------------------------------------------------------ subscribing
-    def subscribe(
-        self,
-        *,
-        selector: Any = None,
-        prefetch: int = 0,
-        priority: int = 0,
-        origin: Any = None,
-        start: str = "oldest",
-        browse: bool = False,
-    ) -> SubscriptionModel:
-        after = self.arrivals if start == "newest" else 0
-        made = SubscriptionModel(
-            self, selector=selector, prefetch=prefetch, priority=priority, origin=origin, after=after, browse=browse
-        )
+    def subscribe(self, start: str = "oldest", **options: Any) -> SubscriptionModel:
+        made = SubscriptionModel(self, after=self.arrivals if start == "newest" else 0, **options)
         self.subscriptions.append(made)
         return made
 
@@ -323,12 +287,9 @@ class EntryModel:
         elif place.superseded:
             self._end(place, "dropped")
         else:
-            place.state, place.owner, place.locked, place.redelivered = (
-                HELD if delayed else AVAILABLE,
-                None,
-                False,
-                True,
-            )
+            self.counts["released"] += 1
+            place.state = HELD if delayed else AVAILABLE
+            place.owner, place.locked, place.redelivered = None, False, True
             self._drop_oldest(None)  # an entry that was acquired when the queue grew may be dropped from here on
         return True
 

@@ -158,29 +158,19 @@ class Loop:
     fail_after: Callable[[float], Any]  # a context manager
 
 
+def of_asyncio(run: Callable[..., Any]) -> Loop:
+    return Loop(
+        lambda function: run(function()), asyncio.TaskGroup, AsyncioTask, lambda: asyncio.sleep(0), anyio.fail_after
+    )
+
+
+def of_scopes(library: Any, group: Callable[[], Any]) -> Loop:
+    task = functools.partial(ScopedTask, library)
+    return Loop(library.run, group, task, library.lowlevel.checkpoint, library.fail_after)
+
+
 LOOPS = {
-    **{
-        kind: Loop(
-            lambda function, run=run: run(function()),
-            asyncio.TaskGroup,
-            AsyncioTask,
-            lambda: asyncio.sleep(0),
-            anyio.fail_after,
-        )
-        for kind, run in ASYNCIO.items()
-    },
-    "trio": Loop(
-        trio.run,
-        trio.open_nursery,
-        lambda group, function: ScopedTask(trio, group, function),
-        trio.lowlevel.checkpoint,
-        trio.fail_after,
-    ),
-    "anyio": Loop(
-        anyio.run,
-        anyio.create_task_group,
-        lambda group, function: ScopedTask(anyio, group, function),
-        anyio.lowlevel.checkpoint,
-        anyio.fail_after,
-    ),
+    **{kind: of_asyncio(run) for kind, run in ASYNCIO.items()},
+    "trio": of_scopes(trio, trio.open_nursery),
+    "anyio": of_scopes(anyio, anyio.create_task_group),
 }

@@ -6,19 +6,22 @@ choice of a callable) moves it to the end if it is not empty. `left` is how many
 give in its round; 0 outside its round.
 """
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 
+@dataclass(eq=False)
 class Tail:
-    def __init__(
-        self, key: Any, priority: int, maxsize: int, weight: int, enabled: bool, sizer: Callable[[Any], int] | None
-    ) -> None:
-        self.key, self.priority, self.maxsize, self.weight, self.enabled = key, priority, maxsize, weight, enabled
-        self.sizer = sizer
-        self.attached = True
-        self.items: list[tuple[int, Any]] = []  # (arrival number, item)
-        self.left = 0
+    key: Any
+    priority: int = 0
+    maxsize: int = 0
+    weight: int = 1
+    enabled: bool = True
+    sizer: Callable[[Any], int] | None = None
+    attached: bool = True
+    items: list[tuple[int, Any]] = field(default_factory=list)  # (arrival number, item)
+    left: int = 0
 
     def qsize(self) -> int:
         return len(self.items)
@@ -52,9 +55,8 @@ class Model:
         self.unfinished = self.put_count = self.got_count = 0
 
     # ------------------------------------------------------------------ tails
-    def add(self, key: Any, priority: int = 0, maxsize: int = 0, weight: int = 1, enabled: bool = True,
-            sizer: Callable[[Any], int] | None = None) -> Tail:
-        tail = self.tails[key] = Tail(key, priority, maxsize, weight, enabled, sizer)
+    def add(self, key: Any, **options: Any) -> Tail:
+        tail = self.tails[key] = Tail(key, **options)
         return tail
 
     def remove(self, key: Any) -> Tail:

@@ -66,20 +66,8 @@ class Server:
             for path in (self.folder, password):
                 shutil.chown(path, "postgres", "postgres")
         self.data = self.folder / "data"
-        self._run(
-            "initdb",
-            "-D",
-            self.data,
-            "-U",
-            "tester",
-            "-A",
-            "scram-sha-256",
-            f"--pwfile={password}",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        )
+        options = ["-U", "tester", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]
+        self._run("initdb", "-D", self.data, f"--pwfile={password}", *options)
         self.start()
 
     def url(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
@@ -89,14 +77,7 @@ class Server:
         """Run each statement in its own transaction. Returns the rows of the last one."""
         import psycopg
 
-        dsn: dict[str, Any] = {
-            "host": "127.0.0.1",
-            "port": self.port,
-            "user": "tester",
-            "password": PASSWORD,
-            "dbname": database,
-        }
-        with psycopg.connect(**dsn, autocommit=True) as connection:
+        with psycopg.connect(self.url(database=database), autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -129,14 +110,8 @@ class Server:
         # The server keeps the standard output of pg_ctl open: a pipe would never end.
         with (self.folder / "said").open("w+") as said:
             environ = {**os.environ, "LC_ALL": "C", "PGCTLTIMEOUT": "600"}
-            ran = subprocess.run(
-                [folder / command[0], *command[1:]],
-                stdout=said,
-                stderr=said,
-                cwd=self.folder,
-                env=environ,
-                check=False,
-                **user,
-            )
+            called = [folder / command[0], *command[1:]]
+            where: dict[str, Any] = {"stdout": said, "stderr": said, "cwd": self.folder, "env": environ, **user}
+            ran = subprocess.run(called, check=False, **where)
             said.seek(0)
             assert ran.returncode == 0, f"{command}: {said.read()}"

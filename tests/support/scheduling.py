@@ -2,7 +2,7 @@
 test holds and releases, and a run whose output a test can wait for."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from manytail.mapping._item import Item
@@ -17,22 +17,15 @@ from .threads import DEADLINE, LONG, Hang, Task, Threads
 HOUR = 3_600.0
 
 
+Of = Callable[[Any], Any] | None  # of a value
+
+
 class Rows:
     """A batch whose rows are plain values; `key` and `priority` are functions of a value."""
 
-    def __init__(
-        self,
-        values: Sequence[Any],
-        key: Callable[[Any], Hashable] | None = None,
-        priority: Callable[[Any], int | None] | None = None,
-        row_bytes: float = 8.0,
-    ) -> None:
-        self.size = len(values)
-        self.row_bytes = row_bytes
-        self.values = list(values)
-        self.keyed = key is not None
-        self._key = key
-        self._priority = priority
+    def __init__(self, values: Sequence[Any], key: Of = None, priority: Of = None, row_bytes: float = 8.0) -> None:
+        self.values, self.size, self.row_bytes = list(values), len(values), row_bytes
+        self.keyed, self._key, self._priority = key is not None, key, priority
 
     def rows(self) -> list[Item]:
         """New Items each time: a batch keeps no item alive."""
@@ -128,15 +121,10 @@ class Script:
 
 
 class BatchMap:
-    """A scheduler and a thread runner over batches, with Spark's output batches."""
+    """A scheduler and a thread runner over batches, with Spark's output batches. The function gets the row's value, and
+    `resource=` where there is a setup."""
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        batch_rows: int = 10_000,
-        weights: Mapping[Hashable, int] | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, weights: Any = None, **options: Any) -> None:
         options.setdefault("workers", 4)
         options.setdefault("max_in_flight", 4 * options["workers"])
         self.options = Options(**options)
@@ -149,10 +137,8 @@ class BatchMap:
             sizeof=size_of,
         )
         keep = None if self.options.errors == "raise" else describe
-        self.runner = ThreadRunner(self.scheduler, self._call_with(fn), keep, input_error_first=True)
-
-    def _call_with(self, fn: Callable[..., Any]) -> Callable[[dict[str, Any]], Callable[[Item], Any]]:
-        return lambda resource: lambda item: fn(item.batch.values[item.index], **resource)
+        call_with = lambda resource: lambda item: fn(item.batch.values[item.index], **resource)  # noqa: E731
+        self.runner = ThreadRunner(self.scheduler, call_with, keep, input_error_first=True)
 
     def run(self, batches: Iterator[Rows]) -> Iterator[list[Item]]:
         def take(batch: Rows) -> list[Item]:
@@ -161,6 +147,9 @@ class BatchMap:
             return rows
 
         return output_batches(self.runner, map(take, batches), self._batch_rows)
+
+
+batch_map = BatchMap
 
 
 class Run:
@@ -225,23 +214,15 @@ class Clocked(Run):
 
 def _keyed(source: Iterable[Rows]) -> bool:
     """Whether the batches have keys, as far as that is known before they are read."""
-    return (
-        source.keyed
-        if isinstance(source, Source)
-        else isinstance(source, list) and any(batch.keyed for batch in source)
-    )
-
-
-def batch_map(fn: Callable[..., Any], **options: Any) -> BatchMap:
-    """A BatchMap whose function gets the row's value, and `resource=` where there is a setup."""
-    return BatchMap(fn, **options)
+    if isinstance(source, Source):
+        return source.keyed
+    return isinstance(source, list) and any(batch.keyed for batch in source)
 
 
 def finished(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Item]:
     """All items of the output, in order."""
-    return [
-        item for output in batch_map(fn, **{"keyed": _keyed(source), **options}).run(iter(source)) for item in output
-    ]
+    outputs = batch_map(fn, **{"keyed": _keyed(source), **options}).run(iter(source))
+    return [item for output in outputs for item in output]
 
 
 def results(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Any]:

@@ -4,74 +4,65 @@ Where the number of woken waiters stays the same, the waiters use two subscripti
 no use for must reach the other. The pair keeps what a waiter got. It acks it at the end of the round, or uses it for
 the next wake-up.
 """
-import functools
 import random
 import time
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from manytail import Consumer, EntryQueue, LastValueQueue
 
-from .pairs import LINGER, Pair, Wait
+from .pairs import LINGER, Anew, Pair, pairs
 
 SOON = 0.0002  # seconds
+
+
+def soon() -> float:
+    return random.random() * SOON
 
 
 # -------------------------------------------------------------------------------------------- who waits for an entry
 class Get(Pair):
     subscriptions = 2
-    options: ClassVar[dict[str, Any]] = {}
+    beside: tuple[str, ...] = ()  # what else is to be closed
+    of_queue: ClassVar[dict[str, Any]] = {}
+    of_subscription: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self) -> None:
-        self.queue: Any = EntryQueue("a", **self.options)
-        self.subs: list[Any] = [self.queue.subscribe() for _ in range(self.subscriptions)]
+    def open(self) -> None:
+        self.queue = EntryQueue("a", **self.of_queue)
+        self.subs: list[Any] = [self.queue.subscribe(**self.of_subscription) for _ in range(self.subscriptions)]
         self.taken: list[Any] = []
 
-    def waiting(self) -> Wait:
-        return random.choice(self.subs).get
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return random.choice(self.subs).aget
+    def side(self) -> Any:
+        return random.choice(self.subs)
 
     def took(self, result: Any) -> None:
-        self.taken.append(result)
+        self.taken += result if isinstance(result, list) else [result]
+
+    def put(self) -> None:
+        self.queue.put(1)
 
     def wake(self) -> None:
-        self.queue.put(1)
+        self.put()
 
     def end(self) -> None:
         assert self.taken.pop().ack()
 
     def close(self) -> None:
+        for one in [*self.subs, *(getattr(self, name) for name in self.beside)]:
+            one.close()
+
+    def suspend(self) -> None:
         for sub in self.subs:
-            sub.close()
+            sub.suspend()
 
-
-class GetManyPutMany(Get):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(random.choice(self.subs).get_many, 5)
-
-    def took(self, result: Any) -> None:
-        self.taken.extend(result)
-
-    def wake(self) -> None:
-        self.queue.put_many([1])
-
-
-class GetManyLinger(GetManyPutMany):
-    def waiting(self) -> Wait:
-        return functools.partial(random.choice(self.subs).get_many, 5, linger=LINGER)
+    def resume(self) -> None:
+        for sub in random.sample(self.subs, len(self.subs)):
+            sub.resume()
 
 
 class GetSelected(Get):
     """Two subscriptions with the same selector: each entry wakes both, and one gets it."""
 
-    def __init__(self) -> None:
-        self.queue = EntryQueue("a")
-        self.subs = [self.queue.subscribe(selector="colour = 'red'") for _ in range(2)]
-        self.taken = []
+    of_subscription: ClassVar[dict[str, Any]] = {"selector": "colour = 'red'"}
 
     def wake(self) -> None:
         self.queue.put(0, headers={"colour": "blue"})
@@ -93,31 +84,19 @@ class GetPutImmediate(Get):
             time.sleep(SOON)
 
 
-class GetRelease(Get):
+class Again(Get):
     """One entry is used again and again: its last holder releases it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue.put(1)
-        self.taken.append(self.subs[0].get())
+    def open(self) -> None:
+        super().open()
+        self.put()
+        self.took(self.subs[0].get())
 
     def wake(self) -> None:
         assert self.taken.pop().release()
 
     def end(self) -> None:
         assert len(self.taken) == 1
-
-
-class GetReleaseDelayed(GetRelease):
-    """Only the shared timer notices that it is due."""
-
-    def wake(self) -> None:
-        assert self.taken.pop().release(delay=random.random() * SOON)
-
-
-class GetPutDelayed(Get):
-    def wake(self) -> None:
-        self.queue.put(1, delay=random.random() * SOON)
 
 
 class GetMaintain(Get):
@@ -132,8 +111,10 @@ class GetMaintain(Get):
 class GetClose(Get):
     """Another subscription holds the entry and is closed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    beside = ("holder",)
+
+    def open(self) -> None:
+        super().open()
         self.queue.put(1)
         self.hold()
 
@@ -145,84 +126,53 @@ class GetClose(Get):
         self.holder.close()
 
     def end(self) -> None:
-        for sub in self.subs:
-            sub.suspend()       # a waiter that was left waiting gets nothing
+        self.suspend()              # a waiter that was left waiting gets nothing
         assert self.taken.pop().release()
         self.hold()
-        for sub in self.subs:
-            sub.resume()
-
-    def close(self) -> None:
-        super().close()
-        self.holder.close()
+        self.resume()
 
 
 class GetGroup(Get):
     """Another subscription holds an entry of the group until it acks it."""
 
-    options: ClassVar[dict[str, Any]] = {"groups": "shared"}
+    of_queue: ClassVar[dict[str, Any]] = {"groups": "shared"}
+    beside = ("holder",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def open(self) -> None:
+        super().open()
         self.holder = self.queue.subscribe()
 
     def begin(self) -> None:
-        for sub in self.subs:
-            sub.suspend()
+        self.suspend()
         self.queue.put(1, group="g")
         self.entry = self.holder.get(block=False)
         self.queue.put(2, group="g")
-        for sub in self.subs:
-            sub.resume()
+        self.resume()
 
     def wake(self) -> None:
         assert self.entry.ack()
 
-    def close(self) -> None:
-        super().close()
-        self.holder.close()
-
 
 class GetResume(Get):
     def begin(self) -> None:
-        for sub in self.subs:
-            sub.suspend()
-        self.queue.put(1)
+        self.suspend()
+        self.put()
 
     def wake(self) -> None:
-        for sub in random.sample(self.subs, 2):
-            sub.resume()
+        self.resume()
 
 
-class GetAck(Get):
-    """The subscription's only credit is used up until the last entry is acked."""
+class GetAck(Again):
+    """The only credit, for one queue or for several, is used up until the last entry is acked."""
 
     subscriptions = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.subs[0].prefetch = 1
-        self.queue.put(1)
-        self.taken.append(self.subs[0].get())
+    of_subscription: ClassVar[dict[str, Any]] = {"prefetch": 1}
 
     def begin(self) -> None:
-        self.queue.put(1)
+        self.put()
 
     def wake(self) -> None:
         assert self.taken.pop().ack()
-
-    def end(self) -> None:
-        assert len(self.taken) == 1
-
-
-class GetReject(GetAck):
-    def wake(self) -> None:
-        assert self.taken.pop().reject()
-
-
-class GetAckUpTo(GetAck):
-    def wake(self) -> None:
-        assert self.subs[0].ack_up_to(self.taken.pop()) == 1
 
 
 class GetPrefetch(GetAck):
@@ -235,12 +185,14 @@ class GetPrefetch(GetAck):
 
 
 # ----------------------------------------------------------------------------------- who waits behind a higher priority
-class LowerAfterSuspend(Get):
-    """The entry is available, but a subscription of higher priority may take it first."""
+class Lower(Get):
+    """The entry is available, but a subscription of higher priority may take it first, until it is suspended."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.higher = self.queue.subscribe(priority=1)
+    beside = ("higher",)
+
+    def open(self) -> None:
+        super().open()
+        self.higher: Any = self.queue.subscribe(priority=1)
 
     def begin(self) -> None:
         self.higher.resume()
@@ -249,12 +201,8 @@ class LowerAfterSuspend(Get):
     def wake(self) -> None:
         self.higher.suspend()
 
-    def close(self) -> None:
-        super().close()
-        self.higher.close()
 
-
-class LowerAfterClose(LowerAfterSuspend):
+class LowerAfterClose(Lower):
     def begin(self) -> None:
         self.higher.close()
         self.higher = self.queue.subscribe(priority=1)
@@ -264,92 +212,58 @@ class LowerAfterClose(LowerAfterSuspend):
         self.higher.close()
 
 
-class LowerAfterCredit(LowerAfterSuspend):
+class LowerAfterCredit(Lower):
     """The subscription of higher priority takes the first entry and has no credit for the second."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def open(self) -> None:
+        super().open()
         self.higher.prefetch = 1
+        self.spends = self.higher
 
     def begin(self) -> None:
         self.queue.put_many([1, 2])
 
     def wake(self) -> None:
-        self.first = self.higher.get(block=False)
+        self.first = self.spends.get(block=False)
 
     def end(self) -> None:
         super().end()
         assert self.first.ack()
 
 
-class LowerAfterCreditElsewhere(LowerAfterSuspend):
+class LowerAfterCreditElsewhere(LowerAfterCredit):
     """A Consumer of higher priority takes an entry of another queue, and has no credit for this one."""
 
-    def __init__(self) -> None:
-        Get.__init__(self)
+    def open(self) -> None:
+        Get.open(self)
         self.elsewhere = EntryQueue("b")
         self.higher = Consumer(prefetch=1, priority=1)
         self.higher.subscribe(self.queue)
-        self.other = self.higher.subscribe(self.elsewhere)
+        self.spends = self.higher.subscribe(self.elsewhere)
 
     def begin(self) -> None:
         self.queue.put(1)
         self.elsewhere.put(2)
-
-    def wake(self) -> None:
-        self.first = self.other.get(block=False)
-
-    def end(self) -> None:
-        super().end()
-        assert self.first.ack()
 
 
 # ------------------------------------------------------------------------------------------ who waits for a free slot
 class Put(Pair):
     """The queue of one slot is full whenever a round begins."""
 
-    options: ClassVar[dict[str, Any]] = {}
+    waits = "put"
+    arguments = (1,)
+    of_queue: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self) -> None:
-        self.queue: Any = EntryQueue("a", maxsize=1, **self.options)
+    def open(self) -> None:
+        self.queue = EntryQueue("a", maxsize=1, **self.of_queue)
         self.sub: Any = self.queue.subscribe()
         self.queue.put(1)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.put, 1)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.queue.aput, 1)
 
     def wake(self) -> None:
         assert self.sub.get(block=False).ack()
 
     def close(self) -> None:
         self.sub.close()
-
-
-class PutManyAck(Put):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.put_many, [1])
-
-
-class PutReject(Put):
-    def wake(self) -> None:
-        assert self.sub.get(block=False).reject()
-
-
-class PutDeliveredTooOften(Put):
-    options: ClassVar[dict[str, Any]] = {"max_deliveries": 1}
-
-    def wake(self) -> None:
-        assert self.sub.get(block=False).release()
-
-
-class PutPurge(Put):
-    def wake(self) -> None:
-        assert self.queue.purge() == 1
 
 
 class PutMaxsize(Put):
@@ -365,8 +279,9 @@ class PutReplaces(Put):
     """The entry with the same key is held. Once it is released the put replaces it, which needs no free slot."""
 
     wakes = "all"
+    delay = 0
 
-    def __init__(self) -> None:
+    def open(self) -> None:
         self.queue = LastValueQueue("a", key=int, maxsize=1)
         self.sub = self.queue.subscribe()
         self.queue.put(1)
@@ -375,43 +290,23 @@ class PutReplaces(Put):
         self.entry = self.sub.get(block=False)
 
     def wake(self) -> None:
-        assert self.entry.release()
-
-
-class PutReplacesHeld(PutReplaces):
-    """The same when the release delays the entry."""
-
-    def wake(self) -> None:
-        assert self.entry.release(delay=3600)
+        assert self.entry.release(delay=self.delay)
 
 
 # ------------------------------------------------------------------------------------------- what wakes all waiters
-class GetShutdown(Get):
-    wakes = "all"
-    rounds = 0
-
-    def begin(self) -> None:
-        for sub in self.subs:
-            sub.close()
-        Get.__init__(self)
-        self.rounds += 1
-
-    def wake(self) -> None:
-        self.queue.shutdown(immediate=self.rounds % 2 == 0)
-
-    def end(self) -> None:
-        """Nothing to do: begin gives up what was got."""
+class GetAnew(Anew, Get):
+    """Ended by shutdown."""
 
 
-class GetLastAfterShutdown(GetShutdown):
+class GetLastAfterShutdown(GetAnew):
     """One waiter may get the last entry when it falls due. For the other nothing is left to wait for."""
 
     def wake(self) -> None:
-        self.queue.put(1, delay=random.random() * SOON)
+        self.queue.put(1, delay=soon())
         self.queue.shutdown()
 
 
-class GetPurgeAfterShutdown(GetShutdown):
+class GetPurgeAfterShutdown(GetAnew):
     def begin(self) -> None:
         super().begin()
         self.queue.put(1, delay=3600)
@@ -421,101 +316,46 @@ class GetPurgeAfterShutdown(GetShutdown):
         assert self.queue.purge() == 1
 
 
-class GetClosed(GetShutdown):
-    def wake(self) -> None:
-        for sub in self.subs:
-            sub.close()
-
-
-class PutShutdown(Put):
-    wakes = "all"
-
-    def begin(self) -> None:
-        self.sub.close()
-        Put.__init__(self)
-
-    def wake(self) -> None:
-        self.queue.shutdown()
+class PutAnew(Anew, Put):
+    """Ended by shutdown."""
 
 
 # ---------------------------------------------------------------------------------- who waits in several queues at once
-class ConsumerGet(Get):
+class OfConsumer(Get):
     """Two consumers of the same two queues."""
 
-    consumers = 2
-    prefetch = 0
-
-    def __init__(self) -> None:
+    def open(self) -> None:
         self.queues = [EntryQueue("a"), EntryQueue("b")]
-        self.subs = [Consumer(prefetch=self.prefetch) for _ in range(self.consumers)]
+        self.subs = [Consumer(**self.of_subscription) for _ in range(self.subscriptions)]
         for consumer in self.subs:
             for queue in self.queues:
                 consumer.subscribe(queue)
         self.taken = []
 
-    def wake(self) -> None:
+    def put(self) -> None:
         random.choice(self.queues).put(1)
 
 
-class ConsumerGetManyLinger(ConsumerGet):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(random.choice(self.subs).get_many, 5, linger=LINGER)
-
-    def took(self, result: Any) -> None:
-        self.taken.extend(result)
-
-
-class ConsumerBeside(ConsumerGet):
+class ConsumerBeside(OfConsumer):
     """A consumer, and a subscription to the queue that gets the entries."""
 
-    consumers = 1
+    subscriptions = 1
 
-    def __init__(self) -> None:
-        super().__init__()
+    def open(self) -> None:
+        super().open()
         self.subs.append(self.queues[0].subscribe())
 
     def wake(self) -> None:
         self.queues[0].put(1)
 
 
-class ConsumerRelease(ConsumerGet):
-    def __init__(self) -> None:
-        super().__init__()
-        random.choice(self.queues).put(1)
-        self.taken.append(self.subs[0].get())
-
-    def wake(self) -> None:
-        assert self.taken.pop().release()
-
-    def end(self) -> None:
-        assert len(self.taken) == 1
-
-
-class ConsumerAck(ConsumerRelease):
-    """The consumer's one credit for all queues is used up until the entry it got from one of them is acked."""
-
-    consumers = 1
-    prefetch = 1
-
-    def begin(self) -> None:
-        random.choice(self.queues).put(1)
-
-    def wake(self) -> None:
-        assert self.taken.pop().ack()
-
-
-class ConsumerAckElsewhere(ConsumerGet):
+class ConsumerAckElsewhere(OfConsumer):
     """The waiter waits in one subscription. The entry that used up the credit came from another queue. Only the
     credit's own list of waiters leads from the ack to the waiter."""
 
-    consumers = 1
-    prefetch = 1
-
-    def __init__(self) -> None:
+    def open(self) -> None:
         self.queues = [EntryQueue("a"), EntryQueue("b")]
-        self.consumer = Consumer(prefetch=self.prefetch)
+        self.consumer = Consumer(prefetch=1)
         self.subs = [self.consumer.subscribe(self.queues[0])]
         self.elsewhere = self.consumer.subscribe(self.queues[1])
         self.taken = []
@@ -532,21 +372,10 @@ class ConsumerAckElsewhere(ConsumerGet):
         self.consumer.close()
 
 
-class ConsumerResume(ConsumerGet):
-    def begin(self) -> None:
-        for consumer in self.subs:
-            consumer.suspend()
-        random.choice(self.queues).put(1)
-
-    def wake(self) -> None:
-        for consumer in self.subs:
-            consumer.resume()
-
-
-class ConsumerSubscribe(ConsumerGet):
+class ConsumerSubscribe(OfConsumer):
     """A queue that is added after the wait began."""
 
-    consumers = 1
+    subscriptions = 1
 
     def wake(self) -> None:
         new = EntryQueue("new")
@@ -558,72 +387,61 @@ class ConsumerSubscribe(ConsumerGet):
         self.sub.close()
 
 
-class ConsumerShutdown(ConsumerGet):
+class ConsumerAnew(Anew, OfConsumer):
     """All its queues are shut down."""
-
-    wakes = "all"
-
-    def begin(self) -> None:
-        for consumer in self.subs:
-            consumer.close()
-        ConsumerGet.__init__(self)
 
     def wake(self) -> None:
         for queue in self.queues:
             queue.shutdown()
 
-    def end(self) -> None:
-        """Nothing to do: nothing was got."""
 
-
-class ConsumerClosed(ConsumerShutdown):
-    def wake(self) -> None:
-        for consumer in self.subs:
-            consumer.close()
-
-
-ENTRY_PAIRS = {
-    "entry get/put": Get,
-    "entry get_many/put_many": GetManyPutMany,
-    "entry lingering get_many/put_many": GetManyLinger,
-    "consumer lingering get_many/put": ConsumerGetManyLinger,
-    "entry get/put selected": GetSelected,
-    "entry get/put immediate": GetPutImmediate,
-    "entry get/release": GetRelease,
-    "entry get/release delayed": GetReleaseDelayed,
-    "entry get/put delayed": GetPutDelayed,
-    "entry get/maintain": GetMaintain,
-    "entry get/holder closes": GetClose,
-    "entry get/group acked": GetGroup,
-    "entry get/resume": GetResume,
-    "entry get/ack": GetAck,
-    "entry get/reject": GetReject,
-    "entry get/ack_up_to": GetAckUpTo,
-    "entry get/prefetch": GetPrefetch,
-    "entry lower get/higher suspends": LowerAfterSuspend,
-    "entry lower get/higher closes": LowerAfterClose,
-    "entry lower get/higher out of credit": LowerAfterCredit,
-    "entry lower get/higher consumer out of credit": LowerAfterCreditElsewhere,
-    "entry put/ack": Put,
-    "entry put_many/ack": PutManyAck,
-    "entry put/reject": PutReject,
-    "entry put/delivered too often": PutDeliveredTooOften,
-    "entry put/purge": PutPurge,
-    "entry put/maxsize": PutMaxsize,
-    "entry put/release of the replaced": PutReplaces,
-    "entry put/delayed release of the replaced": PutReplacesHeld,
-    "entry get/shutdown": GetShutdown,
-    "entry get/last after shutdown": GetLastAfterShutdown,
-    "entry get/purge after shutdown": GetPurgeAfterShutdown,
-    "entry get/closed": GetClosed,
-    "entry put/shutdown": PutShutdown,
-    "consumer get/put": ConsumerGet,
-    "consumer get/put, beside": ConsumerBeside,
-    "consumer get/release": ConsumerRelease,
-    "consumer get/ack": ConsumerAck,
-    "consumer get/ack elsewhere": ConsumerAckElsewhere,
-    "consumer get/resume": ConsumerResume,
-    "consumer get/subscribe": ConsumerSubscribe,
-    "consumer get/shutdown": ConsumerShutdown,
-    "consumer get/closed": ConsumerClosed,
-}
+MANY = {"waits": "get_many", "arguments": (5,), "has_async": False}
+LINGERING = {**MANY, "options": {"linger": LINGER}}
+ENTRY_PAIRS = pairs({
+    "entry get/put": (Get, {}),
+    "entry get_many/put_many": (Get, {**MANY, "wake": lambda self: self.queue.put_many([1])}),
+    "entry lingering get_many/put_many": (Get, {**LINGERING, "wake": lambda self: self.queue.put_many([1])}),
+    "consumer lingering get_many/put": (OfConsumer, LINGERING),
+    "entry get/put selected": (GetSelected, {}),
+    "entry get/put immediate": (GetPutImmediate, {}),
+    "entry get/release": (Again, {}),
+    # Only the shared timer notices that it is due.
+    "entry get/release delayed": (Again, {"wake": lambda self: self.taken.pop().release(delay=soon())}),
+    "entry get/put delayed": (Get, {"wake": lambda self: self.queue.put(1, delay=soon())}),
+    "entry get/maintain": (GetMaintain, {}),
+    "entry get/holder closes": (GetClose, {}),
+    "entry get/group acked": (GetGroup, {}),
+    "entry get/resume": (GetResume, {}),
+    "entry get/ack": (GetAck, {}),
+    "entry get/reject": (GetAck, {"wake": lambda self: self.taken.pop().reject()}),
+    "entry get/ack_up_to": (GetAck, {"wake": lambda self: self.subs[0].ack_up_to(self.taken.pop()) == 1}),
+    "entry get/prefetch": (GetPrefetch, {}),
+    "entry lower get/higher suspends": (Lower, {}),
+    "entry lower get/higher closes": (LowerAfterClose, {}),
+    "entry lower get/higher out of credit": (LowerAfterCredit, {}),
+    "entry lower get/higher consumer out of credit": (LowerAfterCreditElsewhere, {}),
+    "entry put/ack": (Put, {}),
+    "entry put_many/ack": (Put, {"waits": "put_many", "arguments": ([1],), "has_async": False}),
+    "entry put/reject": (Put, {"wake": lambda self: self.sub.get(block=False).reject()}),
+    "entry put/delivered too often": (Put, {
+        "of_queue": {"max_deliveries": 1}, "wake": lambda self: self.sub.get(block=False).release(),
+    }),
+    "entry put/purge": (Put, {"wake": lambda self: self.queue.purge() == 1}),
+    "entry put/maxsize": (PutMaxsize, {}),
+    "entry put/release of the replaced": (PutReplaces, {}),
+    "entry put/delayed release of the replaced": (PutReplaces, {"delay": 3600}),
+    "entry get/shutdown": (GetAnew, {}),
+    "entry get/last after shutdown": (GetLastAfterShutdown, {}),
+    "entry get/purge after shutdown": (GetPurgeAfterShutdown, {}),
+    "entry get/closed": (GetAnew, {"wake": lambda self: self.close()}),
+    "entry put/shutdown": (PutAnew, {"wake": lambda self: self.queue.shutdown()}),
+    "consumer get/put": (OfConsumer, {}),
+    "consumer get/put, beside": (ConsumerBeside, {}),
+    "consumer get/release": (type("ConsumerAgain", (Again, OfConsumer), {}), {}),
+    "consumer get/ack": (type("ConsumerAck", (GetAck, OfConsumer), {}), {}),
+    "consumer get/ack elsewhere": (ConsumerAckElsewhere, {}),
+    "consumer get/resume": (type("ConsumerResume", (GetResume, OfConsumer), {}), {}),
+    "consumer get/subscribe": (ConsumerSubscribe, {}),
+    "consumer get/shutdown": (ConsumerAnew, {}),
+    "consumer get/closed": (ConsumerAnew, {"wake": lambda self: self.close()}),
+})

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 from support.threads import DEADLINE
 
@@ -23,29 +23,43 @@ class Pair:
     """The waiting side and the waking side of one queue; a new round begins where the last one ended."""
 
     wakes = "one"
-    has_async = True  # waiting_async() is implemented
+    has_async = True  # there is a coroutine of the same name after an `a`
     has_timeout = True  # what waiting() returns takes `timeout`
     wake_waits = False  # wake() waits until somebody waits
+    waits = "get"  # the name of the call that waits
+    arguments: tuple[Any, ...] = ()
+    options: ClassVar[dict[str, Any]] = {}
+    rounds = 0
+    queue: Any
+    tail: Any
 
     def __init__(self) -> None:
-        self.queue: Any = MultiQueue()
-        self.tail: Any = self.queue.add("a", maxsize=1)
+        self.open()
+
+    def open(self) -> None:
+        """Make the queue, so that the call waits."""
+        raise NotImplementedError
+
+    def side(self) -> Any:
+        """Whose method the call is."""
+        return self.queue
 
     def begin(self) -> None:
         """Make the wait block again. No waiter has arrived yet, except those that an earlier round left waiting."""
 
     def waiting(self) -> Wait:
         """The call that waits; takes `timeout`. Valid for this round; for kind `one` also for later rounds."""
-        raise NotImplementedError
+        return functools.partial(getattr(self.side(), self.waits), *self.arguments, **self.options)
 
     def waiting_async(self) -> Callable[[], Any]:
         """The same for a coroutine."""
-        raise NotImplementedError
+        return functools.partial(getattr(self.side(), "a" + self.waits), *self.arguments, **self.options)
 
     def took(self, result: Any) -> None:
         """A waiter was woken with this result, and has not reported it yet."""
 
-    def wake(self) -> None:
+    def wake(self) -> object:
+        """False: it had no effect, which is an error."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -55,50 +69,52 @@ class Pair:
         """After the last round: release everything."""
 
 
+class Anew(Pair):
+    """What wakes all waiters ends the queue: each round has a new one."""
+
+    wakes = "all"
+
+    def begin(self) -> None:
+        self.close()
+        self.open()
+        self.rounds += 1
+
+    def wake(self) -> None:
+        self.queue.shutdown(immediate=self.rounds % 2 == 0)
+
+    def end(self) -> None:
+        """Nothing to do: begin gives up what was got."""
+
+
+def pairs(table: dict[str, tuple[type[Pair], dict[str, Any]]]) -> dict[str, type[Pair]]:
+    """By name: a kind of pair with some of its members replaced."""
+    return {name: type(name, (pair,), members) for name, (pair, members) in table.items()}
+
+
 # ------------------------------------------------------------------------------------------------ who waits for an item
 class Get(Pair):
-    def waiting(self) -> Wait:
-        return self.queue.get
+    new: ClassVar[Callable[[], Any]] = MultiQueue
 
-    def waiting_async(self) -> Callable[[], Any]:
-        return self.queue.aget
+    def open(self) -> None:
+        self.queue = type(self).new()
+        self.tail = self.queue.add("a", maxsize=1)
 
     def wake(self) -> None:
         self.tail.put(1)
 
 
-class GetWithKey(Get):
-    def waiting(self) -> Wait:
-        return self.queue.get_with_key
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return self.queue.aget_with_key
-
-
-class GetManyPutMany(Get):
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.get_many, 5)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.queue.aget_many, 5)
+class GetMany(Get):
+    waits = "get_many"
+    arguments = (5,)
 
     def wake(self) -> None:
         self.tail.put_many([1])
 
 
-class GetManyLinger(GetManyPutMany):
+class GetManyLinger(GetMany):
     """The wait for more ends in the middle too: what was taken must then reach another waiter."""
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.get_many, 5, linger=LINGER)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.queue.aget_many, 5, linger=LINGER)
-
-
-class GetPutFront(Get):
-    def wake(self) -> None:
-        self.tail.put_front(1)
+    options: ClassVar[dict[str, Any]] = {"linger": LINGER}
 
 
 class GetEnable(Get):
@@ -122,19 +138,31 @@ class GetAddPut(Get):
         self.queue.remove("new")
 
 
+class Join(Get):
+    wakes = "all"
+    waits = "join"
+
+    def begin(self) -> None:
+        self.tail.put(1)
+        self.queue.get()
+
+    def wake(self) -> None:
+        self.queue.task_done()
+
+
 # -------------------------------------------------------------------------------------------- who waits for a free slot
-class Put(Pair):
+class Put(Get):
     """The sub-queue of one slot is full whenever a round begins."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    waits = "put"
+    arguments = (1,)
+
+    def open(self) -> None:
+        super().open()
         self.tail.put(1)
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put, 1)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.tail.aput, 1)
+    def side(self) -> Any:
+        return self.tail
 
     def wake(self) -> None:
         self.queue.get()
@@ -143,48 +171,12 @@ class Put(Pair):
 class PutSized(Put):
     """Two sizes wait: what one leaves is too little for another of its kind, so nobody may be passed over who fits."""
 
-    def __init__(self) -> None:
+    arguments = (2,)
+
+    def open(self) -> None:
         self.queue = MultiQueue()
         self.tail = self.queue.add("a", maxsize=3, sizer=int)
         self.tail.put(2)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put, 2)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.tail.aput, 2)
-
-
-class PutFront(Put):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put_front, 1)
-
-
-class PutManyGetMany(Put):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put_many, [1])
-
-    def wake(self) -> None:
-        self.queue.get_many(5)
-
-
-class PutClear(Put):
-    def wake(self) -> None:
-        self.tail.clear()
-
-
-class PutDiscard(Put):
-    def wake(self) -> None:
-        self.tail.discard(1)
-
-
-class PutSizedDiscard(PutSized):
-    def wake(self) -> None:
-        self.tail.discard(2)
 
 
 class PutMaxsize(Put):
@@ -196,109 +188,15 @@ class PutMaxsize(Put):
         self.queue.get()
 
 
-# ------------------------------------------------------------------------------------------------- integers, stored raw
-class IndexGet(Get):
-    def __init__(self) -> None:
-        self.queue = IndexMultiQueue()
-        self.tail = self.queue.add("a", maxsize=1)
-
-
-class IndexGetMany(IndexGet, GetManyPutMany):
-    """Arrays of integers, which need numpy."""
-
-
-class IndexGetManyLinger(IndexGet, GetManyLinger):
-    """Arrays of integers, which are given back if the call does not return."""
-
-
-class IndexPut(Put):
-    def __init__(self) -> None:
-        self.queue = IndexMultiQueue()
-        self.tail = self.queue.add("a", maxsize=1)
-        self.tail.put(1)
-
-
-# ----------------------------------------------------------------------------------------------- what wakes all waiters
-class PutRemove(Pair):
+class PutRemove(Put):
     wakes = "all"
 
     def begin(self) -> None:
         self.tail = self.queue.add("full", maxsize=1)
         self.tail.put(1)
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put, 1)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.tail.aput, 1)
-
     def wake(self) -> None:
         self.queue.remove("full")
-
-
-class Shutdown(Pair):
-    wakes = "all"
-    rounds = 0
-
-    def begin(self) -> None:
-        self.__init__()
-        self.rounds += 1
-
-    def wake(self) -> None:
-        self.queue.shutdown(immediate=self.rounds % 2 == 0)
-
-
-class GetShutdown(Shutdown):
-    def waiting(self) -> Wait:
-        return self.queue.get
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return self.queue.aget
-
-
-class PutShutdown(Shutdown):
-    def begin(self) -> None:
-        super().begin()
-        self.tail.put(1)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.tail.put, 1)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.tail.aput, 1)
-
-
-class Join(Pair):
-    wakes = "all"
-
-    def begin(self) -> None:
-        self.tail.put(1)
-        self.queue.get()
-
-    def waiting(self) -> Wait:
-        return self.queue.join
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return self.queue.ajoin
-
-    def wake(self) -> None:
-        self.queue.task_done()
-
-
-class JoinClear(Join):
-    def begin(self) -> None:
-        self.tail.put(1)
-
-    def wake(self) -> None:
-        self.tail.clear()
-
-
-class JoinRemove(Join):
-    def begin(self) -> None:
-        self.queue.add("going").put(1)
-
-    def wake(self) -> None:
-        self.queue.remove("going")
 
 
 # ---------------------------------------------------------------------------------- who waits for a free slot in a lane
@@ -307,9 +205,11 @@ class Submit(Pair):
 
     has_async = False
     has_timeout = False
+    waits = "submit"
 
-    def __init__(self) -> None:
+    def open(self) -> None:
         self.words: SimpleQueue[None] = SimpleQueue()
+        self.arguments = (self.words.get,)
         self.executor = KeyedExecutor(1)
         self.lane = self.executor.lane("a", max_pending=1)
         self.fill()
@@ -320,8 +220,8 @@ class Submit(Pair):
         assert began.wait(DEADLINE)
         self.lane.submit(self.words.get)
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.lane.submit, self.words.get)
+    def side(self) -> Any:
+        return self.lane
 
     def wake(self) -> None:
         self.words.put(None)
@@ -335,8 +235,9 @@ class Submit(Pair):
 class SubmitOfAnotherLane(Submit):
     """The executor is full, the lane is not: the slot usually becomes free in another lane."""
 
-    def __init__(self) -> None:
-        self.words: SimpleQueue[None] = SimpleQueue()
+    def open(self) -> None:
+        self.words = SimpleQueue()
+        self.arguments = (self.words.get,)
         self.executor = KeyedExecutor(1, max_pending=1)
         self.lane, self.other = self.executor.lane("a"), self.executor.lane("b")
         self.fill()
@@ -349,11 +250,9 @@ class SubmitCancel(Submit):
     """Nothing runs. The pending call is cancelled, and the waiting submit takes its slot."""
 
     def fill(self) -> None:
+        self.arguments = (int,)
         self.lane.pause()
         self.call = self.lane.submit(int)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.lane.submit, int)
 
     def took(self, result: Any) -> None:
         self.call = result
@@ -369,52 +268,53 @@ class SubmitShutdown(SubmitCancel):
     """Shutdown of the lane, or of the executor."""
 
     wakes = "all"
-    rounds = 0
 
     def begin(self) -> None:
         self.rounds += 1
         self.executor.shutdown()
         # Kept: a waiter must not free it, because a signal would interrupt that.
         self.old = [*getattr(self, "old", []), (self.executor, self.lane)]
-        self.executor = KeyedExecutor(1)
-        self.lane = self.executor.lane("a", max_pending=1)
-        self.fill()
+        self.open()
 
     def wake(self) -> None:
         (self.lane if self.rounds % 2 else self.executor).shutdown(wait=False)
 
 
-PAIRS = {
-    "get/put": Get,
-    "get_with_key/put": GetWithKey,
-    "get_many/put_many": GetManyPutMany,
-    "lingering get_many/put_many": GetManyLinger,
-    "get/put_front": GetPutFront,
-    "get/enable": GetEnable,
-    "get/add+put": GetAddPut,
-    "put/get": Put,
-    "put_front/get": PutFront,
-    "put_many/get_many": PutManyGetMany,
-    "put/clear": PutClear,
-    "put/discard": PutDiscard,
-    "sized put/get": PutSized,
-    "sized put/discard": PutSizedDiscard,
-    "put/maxsize": PutMaxsize,
-    "index get/put": IndexGet,
-    "index put/get": IndexPut,
-    "put/remove": PutRemove,
-    "get/shutdown": GetShutdown,
-    "put/shutdown": PutShutdown,
-    "join/task_done": Join,
-    "join/clear": JoinClear,
-    "join/remove": JoinRemove,
-    "submit/call ends": Submit,
-    "submit/cancel": SubmitCancel,
-    "submit/place elsewhere": SubmitOfAnotherLane,
-    "submit/shutdown": SubmitShutdown,
-}
-if find_spec("numpy"):
-    PAIRS |= {
-        "index get_many/put_many": IndexGetMany,
-        "index lingering get_many/put_many": IndexGetManyLinger,
-    }
+PAIRS = pairs({
+    "get/put": (Get, {}),
+    "get_with_key/put": (Get, {"waits": "get_with_key"}),
+    "get_many/put_many": (GetMany, {}),
+    "lingering get_many/put_many": (GetManyLinger, {}),
+    "get/put_front": (Get, {"wake": lambda self: self.tail.put_front(1)}),
+    "get/enable": (GetEnable, {}),
+    "get/add+put": (GetAddPut, {}),
+    "put/get": (Put, {}),
+    "put_front/get": (Put, {"waits": "put_front", "has_async": False}),
+    "put_many/get_many": (Put, {
+        "waits": "put_many", "arguments": ([1],), "has_async": False, "wake": lambda self: self.queue.get_many(5),
+    }),
+    "put/clear": (Put, {"wake": lambda self: self.tail.clear()}),
+    "put/discard": (Put, {"wake": lambda self: self.tail.discard(1)}),
+    "sized put/get": (PutSized, {}),
+    "sized put/discard": (PutSized, {"wake": lambda self: self.tail.discard(2)}),
+    "put/maxsize": (PutMaxsize, {}),
+    "index get/put": (Get, {"new": IndexMultiQueue}),
+    "index put/get": (Put, {"new": IndexMultiQueue}),
+    "put/remove": (PutRemove, {}),
+    "get/shutdown": (type("GetAnew", (Anew, Get), {}), {}),
+    "put/shutdown": (type("PutAnew", (Anew, Put), {}), {}),
+    "join/task_done": (Join, {}),
+    "join/clear": (Join, {"begin": lambda self: self.tail.put(1), "wake": lambda self: self.tail.clear()}),
+    "join/remove": (Join, {
+        "begin": lambda self: self.queue.add("going").put(1), "wake": lambda self: self.queue.remove("going"),
+    }),
+    "submit/call ends": (Submit, {}),
+    "submit/cancel": (SubmitCancel, {}),
+    "submit/place elsewhere": (SubmitOfAnotherLane, {}),
+    "submit/shutdown": (SubmitShutdown, {}),
+})
+if find_spec("numpy"):  # what these return
+    PAIRS |= pairs({
+        "index get_many/put_many": (GetMany, {"new": IndexMultiQueue}),
+        "index lingering get_many/put_many": (GetManyLinger, {"new": IndexMultiQueue}),
+    })

@@ -4,113 +4,69 @@ A second subscriber is there where it is needed for one event to wake exactly on
 """
 import functools
 import random
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from manytail import PubSubQueue
 
-from .pairs import LINGER, Pair, Wait
+from .pairs import LINGER, Anew, Pair, Wait, pairs
 
 
-class GetPublish(Pair):
-    def __init__(self) -> None:
-        self.queue: Any = PubSubQueue()
-        self.subscriber: Any = self.queue.subscribe()
+class Subscribed(Pair):
+    maxsize: ClassVar[int] = 0
+    subscriber: Any = None
 
-    def waiting(self) -> Wait:
-        return self.subscriber.get
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return self.subscriber.aget
-
-    def wake(self) -> None:
-        self.queue.publish(1)
+    def open(self) -> None:
+        self.queue = PubSubQueue(maxsize=self.maxsize)
+        self.subscriber = self.queue.subscribe()
 
     def close(self) -> None:
         self.subscriber.close()
 
 
-class GetManyPublishMany(GetPublish):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.subscriber.get_many, 5)
+class Get(Subscribed):
+    def side(self) -> Any:
+        return self.subscriber
 
     def wake(self) -> None:
-        self.queue.publish_many([1])
+        self.queue.publish(1)
 
 
-class GetManyLinger(GetPublish):
+class GetManyLinger(Get):
     """Who waits for five messages, and who waits for one, share a subscriber: the one message goes to either."""
+
+    has_async = False
 
     def waiting(self) -> Wait:
         lingering = functools.partial(self.subscriber.get_many, 5, linger=LINGER)
         return random.choice([lingering, lingering, self.subscriber.get])
 
 
-class GetClose(GetPublish):
-    wakes = "all"
-
-    def begin(self) -> None:
-        self.subscriber.close()
-        self.subscriber = self.queue.subscribe()
-
-    def wake(self) -> None:
-        self.subscriber.close()
-
-
-class GetShutdown(GetPublish):
-    wakes = "all"
-    rounds = 0
-
-    def begin(self) -> None:
-        self.subscriber.close()
-        GetPublish.__init__(self)
-        self.rounds += 1
-
-    def wake(self) -> None:
-        self.queue.shutdown(immediate=self.rounds % 2 == 0)
+class GetAnew(Anew, Get):
+    """Ended by what `wake` does."""
 
 
 # -------------------------------------------------------------------------------------------- who waits for a free slot
-class PublishGet(Pair):
+class Publish(Subscribed):
     """The queue of one slot is full whenever a round begins."""
 
-    def __init__(self) -> None:
-        self.queue = PubSubQueue(maxsize=1)
-        self.subscriber: Any = self.queue.subscribe()
+    maxsize: ClassVar[int] = 1
+    waits = "publish"
+    arguments = (1,)
+
+    def open(self) -> None:
+        super().open()
         self.queue.publish(1)
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.publish, 1)
-
-    def waiting_async(self) -> Callable[[], Any]:
-        return functools.partial(self.queue.apublish, 1)
-
     def wake(self) -> None:
         self.subscriber.get()
 
-    def close(self) -> None:
-        self.subscriber.close()
 
-
-class PublishManyGetMany(PublishGet):
-    has_async = False
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.publish_many, [1])
-
-    def wake(self) -> None:
-        self.subscriber.get_many(5)
-
-
-class PublishClose(PublishGet):
+class PublishClose(Publish):
     """The slowest subscriber closes. The next slowest has a message left, so exactly one slot becomes free."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.slow = self.queue.subscribe(start="oldest")
-        self.subscriber.get()
+    def open(self) -> None:
+        super().open()
+        self.end()
 
     def wake(self) -> None:
         self.slow.close()
@@ -124,7 +80,7 @@ class PublishClose(PublishGet):
         self.slow.close()
 
 
-class PublishMaxsize(PublishGet):
+class PublishMaxsize(Publish):
     def wake(self) -> None:
         self.queue.maxsize = 2
 
@@ -133,26 +89,24 @@ class PublishMaxsize(PublishGet):
         self.subscriber.get()
 
 
-class PublishShutdown(PublishGet):
-    wakes = "all"
-
-    def begin(self) -> None:
-        self.subscriber.close()
-        PublishGet.__init__(self)
-
-    def wake(self) -> None:
-        self.queue.shutdown()
+class PublishAnew(Anew, Publish):
+    """Ended by shutdown."""
 
 
-PUBSUB_PAIRS = {
-    "get/publish": GetPublish,
-    "get_many/publish_many": GetManyPublishMany,
-    "lingering get_many/publish": GetManyLinger,
-    "get/close": GetClose,
-    "get/pubsub shutdown": GetShutdown,
-    "publish/get": PublishGet,
-    "publish_many/get_many": PublishManyGetMany,
-    "publish/close": PublishClose,
-    "publish/maxsize": PublishMaxsize,
-    "publish/shutdown": PublishShutdown,
-}
+PUBSUB_PAIRS = pairs({
+    "get/publish": (Get, {}),
+    "get_many/publish_many": (Get, {
+        "waits": "get_many", "arguments": (5,), "has_async": False, "wake": lambda self: self.queue.publish_many([1]),
+    }),
+    "lingering get_many/publish": (GetManyLinger, {}),
+    "get/close": (GetAnew, {"wake": lambda self: self.subscriber.close()}),
+    "get/pubsub shutdown": (GetAnew, {}),
+    "publish/get": (Publish, {}),
+    "publish_many/get_many": (Publish, {
+        "waits": "publish_many", "arguments": ([1],), "has_async": False,
+        "wake": lambda self: self.subscriber.get_many(5),
+    }),
+    "publish/close": (PublishClose, {}),
+    "publish/maxsize": (PublishMaxsize, {}),
+    "publish/shutdown": (PublishAnew, {}),
+})

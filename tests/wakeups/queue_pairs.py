@@ -1,11 +1,10 @@
 """The pairs of manytail.queue: in kernel mode, in locked mode, and with hooks of a subclass."""
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from manytail.queue import LifoQueue, Queue, SimpleQueue
 
-from .pairs import Pair, Wait
+from .pairs import Anew, Pair, pairs
 
 
 def locked(maxsize: int = 0) -> Any:
@@ -15,31 +14,26 @@ def locked(maxsize: int = 0) -> Any:
     return queue
 
 
-class QueuePair(Pair):
+class QueueGet(Pair):
     has_async = False
-    make: Callable[[int], Any] = Queue
+    make: ClassVar[Callable[[int], Any]] = Queue
 
-    def __init__(self) -> None:
+    def open(self) -> None:
         self.queue = type(self).make(1)
-
-
-class QueueGet(QueuePair):
-    def waiting(self) -> Wait:
-        return self.queue.get
 
     def wake(self) -> None:
         self.queue.put(1)
 
 
-class QueuePut(QueuePair):
+class QueuePut(QueueGet):
     """Full whenever a round begins."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue.put(1)
+    waits = "put"
+    arguments = (1,)
 
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.put, 1)
+    def open(self) -> None:
+        super().open()
+        self.queue.put(1)
 
     def wake(self) -> None:
         self.queue.get()
@@ -54,59 +48,28 @@ class QueueMaxsize(QueuePut):
         self.queue.get()
 
 
-class QueueJoin(QueuePair):
+class QueueJoin(QueueGet):
     wakes = "all"
+    waits = "join"
 
     def begin(self) -> None:
         self.queue.put(1)
         self.queue.get()
 
-    def waiting(self) -> Wait:
-        return self.queue.join
-
     def wake(self) -> None:
         self.queue.task_done()
 
 
-class QueueShutdown(QueuePair):
-    wakes = "all"
-    rounds = 0
-
-    def begin(self) -> None:
-        QueuePair.__init__(self)
-        self.rounds += 1
-
-    def waiting(self) -> Wait:
-        return self.queue.get
-
-    def wake(self) -> None:
-        self.queue.shutdown(immediate=self.rounds % 2 == 0)
-
-
-class QueuePutShutdown(QueueShutdown):
-    def begin(self) -> None:
-        super().begin()
-        self.queue.put(1)
-
-    def waiting(self) -> Wait:
-        return functools.partial(self.queue.put, 1)
-
-
-class SimpleGet(QueueGet):
-    def __init__(self) -> None:
-        self.queue = SimpleQueue()
-
-
 OF_QUEUES = {
     "get/put": QueueGet, "put/get": QueuePut, "put/maxsize": QueueMaxsize, "join/task_done": QueueJoin,
-    "get/shutdown": QueueShutdown, "put/shutdown": QueuePutShutdown,
+    "get/shutdown": type("GetAnew", (Anew, QueueGet), {}), "put/shutdown": type("PutAnew", (Anew, QueuePut), {}),
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
-QUEUE_PAIRS = {
-    "simple get/put": SimpleGet,
+QUEUE_PAIRS = pairs({
+    "simple get/put": (QueueGet, {"make": staticmethod(lambda maxsize: SimpleQueue())}),
     **{
-        f"queue {name}, {kind}": type(f"{pair.__name__}_{kind}", (pair,), {"make": staticmethod(make)})
+        f"queue {name}, {kind}": (pair, {"make": staticmethod(make)})
         for name, pair in OF_QUEUES.items()
         for kind, make in KINDS.items()
     },
-}
+})

@@ -165,7 +165,7 @@ class Race:
         if random.random() < 0.7:
             # Waits for nothing: varies whether the wake-up comes before, while or after the restless waiter gives up.
             time.sleep(random.random() * 1.5 * QUICKLY)
-        self.pair.wake()
+        assert self.pair.wake() is not False
         woken = self.collect()
         if self.pair.wakes == "one":
             assert woken == 1, f"one wake-up let {woken} waiters go"

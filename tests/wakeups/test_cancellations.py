@@ -55,7 +55,7 @@ class Rounds:
         """What waits for its end."""
         if self.pair.wake_waits or self.random.random() < 0.5:
             return self.waker.submit(self.pair.wake).result
-        self.pair.wake()
+        assert self.pair.wake() is not False
         return lambda timeout: None
 
     async def start(self, group):

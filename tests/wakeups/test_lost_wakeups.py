@@ -42,13 +42,7 @@ def often():
 def waiters(pair):
     """The kinds of patient and restless waiters that the pair has calls for."""
     patient = ["thread", "coroutine"] if pair.has_async else ["thread"]
-    restless = (
-        ["time-outs", "cancellations", "signals"]
-        if pair.has_async
-        else ["time-outs", "signals"]
-        if pair.has_timeout
-        else ["signals"]
-    )
+    restless = ["time-outs"] * pair.has_timeout + ["cancellations"] * pair.has_async + ["signals"]
     return list(itertools.product(patient, restless))
 
 
@@ -147,19 +141,10 @@ def test_no_entry_is_left_lying_while_a_listener_sleeps(what_frees_it):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on this platform")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "get/put",
-        "put/get",
-        "get/publish",
-        "publish/get",
-        "entry get/put",
-        "entry get/put immediate",
-        "entry put/ack",
-        "consumer get/put",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "get/put", "put/get", "get/publish", "publish/get", "entry get/put", "entry get/put immediate", "entry put/ack",
+    "consumer get/put",
+])  # fmt: skip
 def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
     """The handler wakes the thread that it interrupts, and raises. The thread gets the exception, and the coroutine
     that waits behind it gets the wake-up."""

@@ -66,27 +66,7 @@ def test_get_many_keeps_the_turns():
         assert [entry.item for entry in consumer.get_many(5)] == ["12"]
 
 
-def test_a_queue_with_much_does_not_starve_one_with_little():
-    much, little = queues(2)
-    much.put_many(range(100))
-    with consumer_of(much, little) as consumer:
-        for n in range(20):
-            little.put(f"little {n}")
-            two = {consumer.get(False).item for _ in range(2)}
-            assert f"little {n}" in two
-
-
 # ------------------------------------------------------------------------------------------------ waiting
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_it_blocks_on_all_of_its_queues(which):
-    made = queues(3)
-    with consumer_of(*made) as consumer, Threads() as threads:
-        getter = threads.start(consumer.get)
-        wait_asleep(getter)
-        made[which].put("x")
-        entry = getter.result()
-        assert (entry.item, entry.queue) == ("x", made[which])
-        entry.ack()
 
 
 def test_it_waits_if_it_has_no_queue_and_wakes_with_the_first():
@@ -100,30 +80,6 @@ def test_it_waits_if_it_has_no_queue_and_wakes_with_the_first():
         wait_asleep(getter)
         consumer.subscribe(queue)
         assert getter.result().item == "00"
-
-
-def test_several_threads_share_a_consumer():
-    made = queues(3)
-    taken = []
-
-    def take():
-        while True:
-            try:
-                entry = consumer.get()
-            except ShutDown:
-                return
-            taken.append(entry.item)
-            assert entry.ack()
-
-    with consumer_of(*made) as consumer, Threads() as threads:
-        takers = [threads.start(take) for _ in range(4)]
-        for n in range(600):
-            made[n % 3].put(n)
-        for queue in made:
-            queue.shutdown()
-        for taker in takers:
-            taker.result()
-    assert sorted(taken) == list(range(600))
 
 
 def test_shutdown_when_all_its_queues_would():
@@ -140,16 +96,6 @@ def test_shutdown_when_all_its_queues_would():
         for call in (lambda: consumer.get(), lambda: consumer.get(False), lambda: consumer.get_many(3)):
             with pytest.raises(ShutDown):
                 call()
-
-
-def test_shutdown_of_the_last_queue_wakes_it():
-    a, b = queues(2)
-    with consumer_of(a, b) as consumer, Threads() as threads:
-        getter = threads.start(consumer.get)
-        wait_asleep(getter)
-        a.shutdown()
-        b.shutdown()
-        assert isinstance(getter.outcome(), ShutDown)
 
 
 def test_iteration_ends_at_shutdown_and_close():
@@ -203,16 +149,6 @@ def test_its_subscriptions_are_out_of_credit_together():
         assert (one.interest, two.interest) == ("not_interested", "not_interested")
         entry.ack()
         assert (one.interest, two.interest) == ("interested", "interested")
-
-
-def test_an_ack_wakes_a_get_without_credit():
-    a, b = queues(2, each=1)
-    with consumer_of(a, b, prefetch=1) as consumer, Threads() as threads:
-        entry = consumer.get(False)
-        getter = threads.start(consumer.get)
-        wait_asleep(getter)
-        entry.ack()
-        assert getter.result().item == "10"
 
 
 def test_its_priority_is_that_of_its_subscriptions():
@@ -277,15 +213,6 @@ def test_closing_closes_its_subscriptions_and_releases_what_it_holds():
     ):
         with pytest.raises(ClosedError):
             call()
-
-
-def test_closing_wakes_who_waits():
-    with Threads() as threads:
-        consumer = consumer_of(*queues(2))
-        getters = [threads.start(consumer.get) for _ in range(2)]
-        wait_asleep(*getters)
-        consumer.close()
-        assert [type(getter.outcome()) for getter in getters] == [ClosedError] * 2
 
 
 def test_closing_beside_gets_disturbs_none():
@@ -541,18 +468,6 @@ def test_close_from_inside_the_callback_does_not_wait_for_itself(executor):
     with pytest.raises(ClosedError):
         consumer.get(False)
     assert queue.depth() == 2
-
-
-def test_suspension_stops_the_push(executor):
-    (queue,) = queues(1)
-    got = []
-    with consumer_of(queue) as consumer:
-        consumer.listen(lambda entry: got.append(entry.item) or entry.ack(), executor=executor)
-        consumer.suspend()
-        queue.put(1)
-        assert queue.qsize() == 1
-        consumer.resume()
-        wait_until(lambda: got == [1])
 
 
 def test_an_executor_that_waits_does_not_delay_the_timer_of_other_queues():

@@ -2,7 +2,7 @@
 import threading
 
 import pytest
-from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep, wait_until
+from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep
 
 from manytail import DeadReason, EntryQueue, EntryState, PriorityEntryQueue, ShutDown
 
@@ -156,15 +156,6 @@ def test_a_dead_letter_wakes_a_getter_there(keep):
         assert getter.result().item == 1
 
 
-def test_a_ttl_of_the_dead_letter_queue_is_not_applied(keep):
-    letters = EntryQueue("dead", ttl=0.0001)
-    queue = EntryQueue("q", dead_letter=letters)
-    queue.put(1)
-    keep(queue.subscribe()).get(False).reject()
-    (letter,) = letters.browse()
-    assert letter.expires_at is None
-
-
 def test_a_dead_letter_queue_that_is_shut_down_takes_nothing_and_breaks_nothing(monkeypatch):
     import sys
 
@@ -190,7 +181,19 @@ def test_queues_may_be_each_others_dead_letter():
     assert one.depth() + two.depth() >= 2
 
 
-# ------------------------------------------------------------------------------------------------ delivery limit
+# ------------------------------------------------------------------------------------------------ figures
+
+
+def test_racing_ends_dead_letter_once():
+    queue, dead = recording()
+    subscription = queue.subscribe()
+    for n in range(50):
+        queue.put(n)
+        entry = subscription.get(False)
+        assert sum(run_all(entry.reject, entry.reject)) == 1
+    assert [item for item, _ in dead] == list(range(50))
+
+
 def test_a_release_at_the_limit_goes_to_the_dead_letter():
     queue, dead = recording(max_deliveries=2)
     queue.put(1)
@@ -233,56 +236,3 @@ def test_acks_rejects_and_browsing_do_not_count():
     assert subscription.get(False).ack()
     assert subscription.get(False).reject()
     assert dead == [(2, DeadReason.REJECTED)]
-
-
-def test_without_a_limit_an_entry_comes_back_for_ever():
-    queue, dead = recording()
-    queue.put(1)
-    subscription = queue.subscribe()
-    for n in range(1, 101):
-        entry = subscription.get(False)
-        assert entry.deliveries == n
-        entry.release()
-    assert dead == []
-
-
-def test_without_a_dead_letter_it_is_gone(keep):
-    queue = EntryQueue("q", max_deliveries=1)
-    queue.put(1)
-    assert keep(queue.subscribe()).get(False).release() is True
-    assert (queue.depth(), queue.stats().dropped, queue.stats().dead_lettered) == (0, 1, 0)
-
-
-# ------------------------------------------------------------------------------------------------ figures
-def test_every_reason_is_counted_once():
-    queue, dead = recording(maxsize=3, overflow="drop_oldest", max_deliveries=1)
-    queue.put_many(range(5))                       # 0 and 1 overflow
-    subscription = queue.subscribe()
-    subscription.get(False).reject()               # 2
-    subscription.get(False).release()              # 3: max_deliveries
-    queue.put(5, ttl=0.0001)                       # expires
-    while queue.depth() > 1:
-        queue.maintain()
-    queue.shutdown(immediate=True)                 # 4
-    wait_until(lambda: len(dead) == 6)  # the shared timer's thread may deliver 5
-    assert sorted(dead) == [
-        (0, "overflow"),
-        (1, "overflow"),
-        (2, "rejected"),
-        (3, "max_deliveries"),
-        (4, "deleted"),
-        (5, "expired"),
-    ]
-    stats = queue.stats()
-    assert (stats.dropped, stats.rejected, stats.expired, stats.dead_lettered) == (4, 1, 1, 6)
-    assert stats.enqueued == 6
-
-
-def test_racing_ends_dead_letter_once():
-    queue, dead = recording()
-    subscription = queue.subscribe()
-    for n in range(50):
-        queue.put(n)
-        entry = subscription.get(False)
-        assert sum(run_all(entry.reject, entry.reject)) == 1
-    assert [item for item, _ in dead] == list(range(50))

@@ -9,19 +9,15 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Empty
 
 import pytest
-from support.counts import part, part_of_races
+from support.counts import part_of_races
 from support.event_loops import in_every_kind_of_loop
 from support.process import run_script
 from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_until
 
 from manytail import Consumer, DeadReason, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
-
-ROOT = Path(__file__).resolve().parents[3]
-DEEP = 400_000
 
 
 # -------------------------------------------------------------------------------------------------------- the collector
@@ -103,14 +99,20 @@ NESTS = {
 @pytest.mark.parametrize("step", NESTS.values(), ids=NESTS)
 def test_a_long_chain_is_freed_without_recursion(step):
     run_script(f"""
+import sys, threading
 from manytail import EntryQueue
-q = EntryQueue("q")
-e = None
-for n in range({part(DEEP) if "put" in step else DEEP // 20}):
-    {step}
-    q.purge()
-del q
-del e
+# As in tests/contract/test_memory.py.
+kib, depth = (4096, 100_000) if sys.version_info[:2] == (3, 13) else (256, 20_000)
+def chain():
+    q = EntryQueue("q")
+    e = None
+    for n in range(depth):
+        {step}
+        q.purge()
+threading.stack_size(kib * 1024)
+thread = threading.Thread(target=chain)
+thread.start()
+thread.join()
 """)
 
 

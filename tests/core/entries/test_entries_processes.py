@@ -1,155 +1,20 @@
-"""Ctrl-C, signal handlers, finalizers, fork."""
+"""Forks beside the timer, dead letters, selectors and listeners; finalizers. For every class: tests/contract."""
 import gc
 import os
-import subprocess
-import sys
 import threading
-import time
 from queue import Empty
 
 import pytest
-from support.process import environment, run_script
-from support.queues import with_interrupt_pending
-from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_asleep
+from support.process import run_script
+from support.threads import DEADLINE
 
-from manytail import ClosedError, Consumer, EntryQueue, EntryState
+from manytail import ClosedError, EntryQueue, EntryState
 from manytail._timer import DeadLetterThread, Timer
 
-signals = pytest.mark.thread_unsafe(reason="Ctrl-C goes to the main thread")
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
-def interrupted(call, *args):
-    """`call` waits in the main thread until Ctrl-C comes, and raises KeyboardInterrupt."""
-    began = time.monotonic()
-    # raises() outside: on a busy machine Ctrl-C may come before the call.
-    with pytest.raises(KeyboardInterrupt), acting_when(lambda: time.monotonic() > began + 0.05, ctrl_c):
-        call(*args)
-
-
-# ------------------------------------------------------------------------------------------------ Ctrl-C
-@signals
-@pytest.mark.parametrize("timeout", [None, LONG])
-def test_ctrl_c_ends_a_waiting_get_and_leaves_the_queue_as_it_was(new, timeout):
-    queue = new()
-    subscription = queue.subscribe()
-    interrupted(subscription.get, True, timeout)
-    interrupted(subscription.get_many, 3, True, timeout)
-    queue.put(1)
-    assert subscription.get(False).deliveries == 1
-
-
-@signals
-def test_ctrl_c_ends_a_waiting_put(new, keep):
-    queue = new("q", maxsize=1)
-    queue.put(1)
-    interrupted(queue.put, 2)
-    assert queue.depth() == 1
-    keep(queue.subscribe()).get(False).ack()
-    queue.put(3, False)
-
-
-@signals
-def test_ctrl_c_in_put_many_says_how_many_went_in(new):
-    queue = new("q", maxsize=2)
-    with acting_when(lambda: queue.depth() == 2, ctrl_c), pytest.raises(KeyboardInterrupt) as error:
-        queue.put_many([1, 2, 3])
-    assert error.value.count == 2
-    assert queue.depth() == 2
-
-
-@signals
-def test_ctrl_c_ends_a_waiting_consumer(new):
-    with Consumer() as consumer:
-        interrupted(consumer.get)
-        consumer.subscribe(new())
-        interrupted(consumer.get)
-
-
-@signals
-def test_ctrl_c_that_came_before_is_raised_and_nothing_is_taken(new):
-    queue = new()
-    subscription = queue.subscribe()
-    with pytest.raises(KeyboardInterrupt):
-        with_interrupt_pending(subscription.get, True, DEADLINE)
-    queue.put(1)
-    assert subscription.get(False).item == 1
-
-
-@signals
-def test_an_interrupted_get_passes_its_wake_up_on(new):
-    """Ctrl-C and a put at once: whichever getter takes the entry, the other must not sleep while one is AVAILABLE."""
-    for _ in range(20):
-        queue = new()
-        mine, other = queue.subscribe(), queue.subscribe()
-        with Threads() as threads:
-            getter = threads.start(other.get)
-            wait_asleep(getter)
-            began = time.monotonic()
-
-            def both(queue=queue):
-                queue.put(1)
-                ctrl_c()
-
-            try:
-                with acting_when(lambda began=began: time.monotonic() > began + 0.005, both):
-                    entry = mine.get(timeout=LONG)
-                    interrupted(mine.get, True, LONG)
-            except KeyboardInterrupt:
-                entry = None
-            if entry is not None:
-                entry.release()
-            elif mine.unacked:      # interrupted between the return of get and the assignment
-                mine.close()
-            assert getter.result().item == 1
-
-
-@signals
-def test_a_signal_handler_may_use_the_queue():
-    import signal
-
-    queue = EntryQueue()
-    subscription = queue.subscribe()
-    got = []
-
-    def handler(*_):
-        queue.put("from the handler")
-        got.append(queue.stats().depth)
-
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        began = time.monotonic()
-        with acting_when(lambda: time.monotonic() > began + 0.02, ctrl_c):
-            assert subscription.get(timeout=DEADLINE).item == "from the handler"
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert got == [1]
-
-
 # ------------------------------------------------------------------------------------------------ finalizers
-def test_an_item_whose_finalizer_uses_the_queue(new):
-    queue = EntryQueue()
-    seen = []
-
-    class Item:
-        def __del__(self):
-            seen.append((queue.depth(), queue.put("last words").item))
-
-    queue.put(Item())
-    subscription = queue.subscribe()
-    subscription.get(False).ack()
-    subscription.close()
-    with queue.subscribe() as other:
-        entry = other.get(timeout=DEADLINE) if seen else None
-        if entry is None:
-            queue.put("push the dead one out")
-            other.get(False).ack()
-            gc.collect()
-        else:
-            entry.ack()
-    assert len(seen) == 1
-
-
 def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
     queue = EntryQueue()
     seen = []
@@ -169,7 +34,7 @@ def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
 # ------------------------------------------------------------------------------------------------ fork
 def run_forked(body):
     """Run the body with `queue`, `subscription` and a thread that waits in get. `child()` must return in the child."""
-    script = f"""
+    assert run_script(f"""
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import manytail
@@ -180,51 +45,7 @@ in_child(child)
 parent()
 print("done", flush=True)
 os._exit(0)
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=3 * DEADLINE,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
-
-
-@forks
-def test_queues_work_in_the_child_and_waiters_of_other_threads_are_forgotten():
-    run_forked("""
-queue = manytail.EntryQueue("q", maxsize=2)
-full = manytail.EntryQueue("full", maxsize=1)
-full.put(0)
-subscription = queue.subscribe()
-other = queue.subscribe()
-def forked(call, *args):
-    task = Task(call, args, {})
-    task.start()
-    return task
-getter = forked(subscription.get)
-putter = forked(full.put, 1)
-wait_asleep(getter, putter)
-def child():
-    queue.put("child")
-    assert other.get(True, 30).item == "child"
-    assert queue.put("x", immediate=True) is None
-    with full.subscribe() as taking:
-        taking.get(False).ack()
-    full.put(2, False)
-    assert full.depth() == 1
-    queue.put("again")
-    subscription.get(True, 30).ack()
-    queue.shutdown()
-def parent():
-    queue.put("parent")
-    assert getter.result().item == "parent"
-    with full.subscribe() as taking:
-        taking.get(False).ack()
-    putter.result()
-""")
+""") == "done\n"
 
 
 @forks
@@ -495,8 +316,7 @@ def parent():
 @forks
 def test_a_fork_inside_a_dead_letter_callable_leaves_one_thread_that_calls():
     """The callable of an expired entry forks in the dead-letter thread, and returns in the child too."""
-    ran = subprocess.run(
-        [sys.executable, "-c", """
+    run_script("""
 import os, threading
 import manytail
 parent_pid, threads, status, done = os.getpid(), [], [], threading.Event()
@@ -523,10 +343,7 @@ queue = manytail.EntryQueue("q", dead_letter=dead)
 queue.put("fork", ttl=0.001)
 assert done.wait(60)
 os._exit(status[0] >> 8 or status[0])
-"""],
-        env=environment(), capture_output=True, text=True, timeout=3 * DEADLINE, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+""")
 
 
 @forks
@@ -572,37 +389,6 @@ while queue.stats().enqueued < 1000:
     queue.put(None)
 print("done", flush=True)
 """) == "done\n"
-
-
-@forks
-def test_fork_while_threads_are_at_work():
-    """The child is forked in the middle of puts, gets and acks of other threads, again and again."""
-    run_forked("""
-queue = manytail.EntryQueue("q")
-stop = threading.Event()
-def work():
-    with queue.subscribe() as subscription:
-        while not stop.is_set():
-            queue.put(1)
-            try:
-                subscription.get(False).ack()
-            except manytail.Empty:
-                pass
-tasks = [Task(work, (), {}) for _ in range(3)]
-for task in tasks:
-    task.start()
-def child():
-    queue.put("mine")
-    with queue.subscribe() as subscription:
-        while subscription.get(True, 30).item != "mine":
-            pass
-for _ in range(15):
-    in_child(child)
-def parent():
-    stop.set()
-    for task in tasks:
-        task.result()
-""")
 
 
 # ------------------------------------------------------------------------------------------------ re-entry

@@ -6,7 +6,7 @@ from queue import Empty
 import pytest
 from support.threads import Threads, wait_asleep
 
-from manytail import EntryQueue, PriorityEntryQueue, ShutDown, SortedEntryQueue
+from manytail import EntryQueue, ShutDown, SortedEntryQueue
 
 
 def take(subscription):
@@ -33,37 +33,6 @@ BOTH = pytest.mark.parametrize("kind", ["shared", "assigned"])
 
 
 @BOTH
-def test_two_subscriptions_get_one_group_each_and_skip_the_others(kind):
-    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h")])
-    one, two = queue.subscribe(), queue.subscribe()
-    assert [item(one), item(two), item(two), item(one)] == [1, 2, 4, 3]
-
-
-@BOTH
-def test_a_group_is_never_with_two_at_once(kind):
-    queue = grouped(kind, [(1, "g"), (2, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    held = take(one)
-    assert item(two) is None
-    assert queue.qsize() == 1
-    held.ack()
-    assert item(two) == (2 if kind == "shared" else None)
-
-
-@BOTH
-def test_none_is_no_group(kind):
-    queue = grouped(kind, [(n, None) for n in range(3)])
-    one, two = queue.subscribe(), queue.subscribe()
-    assert [item(one), item(two), item(one)] == [0, 1, 2]
-
-
-def test_groups_mean_nothing_without_the_option():
-    queue = grouped(None, [(1, "g"), (2, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    assert [item(one), item(two)] == [1, 2]
-
-
-@BOTH
 def test_groups_are_exact_however_many(kind):
     """No buckets: with a thousand groups, none is held back by another."""
     queue = grouped(kind, [(n, f"g{n}") for n in range(1000)])
@@ -84,61 +53,6 @@ def test_groups_compare_by_hash_and_equality(kind):
     assert item(two) == 4
 
 
-@pytest.mark.parametrize("end", ["ack", "reject", "release", "stolen", "close"])
-def test_a_shared_group_is_free_when_nothing_of_it_is_held(end):
-    queue = grouped("shared", [(1, "g"), (2, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    held = take(one)
-    assert item(two) is None
-    if end == "stolen":
-        held.unlock()
-        queue.purge()
-        queue.put(2, group="g")
-    elif end == "close":
-        one.close()
-    else:
-        assert getattr(held, end)()
-    assert item(two) == (1 if end in ("release", "close") else 2)
-
-
-def test_a_shared_group_stays_while_one_of_several_is_held():
-    queue = grouped("shared", [(n, "g") for n in range(4)])
-    one, two = queue.subscribe(), queue.subscribe()
-    first, second = take(one), take(one)
-    first.ack()
-    assert item(two) is None
-    second.ack()
-    assert item(two) == 2
-
-
-def test_an_assigned_group_survives_an_empty_queue():
-    queue = grouped("assigned", [(1, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    take(one).ack()
-    queue.put(2, group="g")
-    assert item(two) is None
-    assert item(one) == 2
-
-
-def test_a_shared_group_does_not_survive_an_empty_queue():
-    queue = grouped("shared", [(1, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    take(one).ack()
-    queue.put(2, group="g")
-    assert item(two) == 2
-
-
-@BOTH
-def test_closing_the_owner_hands_the_group_back_backwards_in_order(kind):
-    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h"), (5, "g")])
-    one, two = queue.subscribe(), queue.subscribe()
-    assert [item(one), item(two), item(one), item(two)] == [1, 2, 3, 4]
-    assert item(two) is None
-    one.close()
-    again = [take(two) for _ in range(3)]
-    assert [(entry.item, entry.redelivered) for entry in again] == [(1, True), (3, True), (5, False)]
-
-
 @BOTH
 def test_a_waiting_get_is_woken_when_the_group_becomes_free(kind):
     queue = grouped(kind, [(1, "g"), (2, "g")])
@@ -153,39 +67,6 @@ def test_a_waiting_get_is_woken_when_the_group_becomes_free(kind):
             held.ack()
             one.close()
         assert getter.result().item == 2
-
-
-@BOTH
-def test_a_release_inside_a_group_keeps_its_order(kind):
-    queue = grouped(kind, [(n, "g") for n in range(3)])
-    one, two = queue.subscribe(), queue.subscribe()
-    first, second = take(one), take(one)
-    first.release()
-    assert item(two) is None
-    assert item(one) == 0
-    second.release()
-    assert [item(one), item(one)] == [1, 2]
-
-
-def test_groups_in_a_priority_queue_keep_to_their_owner():
-    queue = PriorityEntryQueue("q", groups="shared")
-    queue.put(1, group="g", priority=4)
-    one, two = queue.subscribe(), queue.subscribe()
-    held = take(one)
-    queue.put(2, group="g", priority=9)
-    assert item(two) is None
-    held.ack()
-    assert item(two) == 2
-
-
-def test_credit_keeps_an_owner_from_more_and_others_still_out():
-    queue = grouped("shared", [(1, "g"), (2, "g"), (3, None)])
-    one, two = queue.subscribe(prefetch=1), queue.subscribe()
-    held = take(one)
-    assert item(one) is None
-    assert item(two) == 3
-    held.ack()
-    assert item(one) == 2
 
 
 def test_a_groups_key_may_be_dropped_from_the_queue():
@@ -250,15 +131,109 @@ def test_a_group_is_never_with_two_at_once_under_load(kind):
 
 
 @BOTH
-def test_a_higher_priority_that_may_not_take_the_group_keeps_its_owner_from_nothing(kind):
-    queue = EntryQueue("q", groups=kind)
-    queue.put_many([1, 2], group="g")
-    owner = queue.subscribe()
-    held = take(owner)
-    higher = queue.subscribe(priority=9)
-    assert item(higher) is None
-    assert item(owner) == 2
-    assert held.ack()
+def test_a_sorted_queue_deals_its_orders_anew_under_groups(kind):
+    """Keys that halve the gap each time use up the orders between two entries."""
+    queue = SortedEntryQueue("q", key=float, groups=kind)
+    queue.put(0.0, group="g")
+    low, high = 0.0, 1.0
+    values = []
+    for number in range(300):
+        middle = (low + high) / 2
+        low, high = (middle, high) if number % 2 else (low, middle)
+        if middle in values:
+            break
+        values.append(middle)
+        queue.put(middle, group="gh"[number % 2])
+    one = queue.subscribe()
+    assert [item(one) for _ in values] == sorted([0.0, *values])[:-1]
+
+
+@BOTH
+def test_a_group_is_never_with_two_at_once(kind):
+    queue = grouped(kind, [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    assert queue.qsize() == 1
+    held.ack()
+    assert item(two) == (2 if kind == "shared" else None)
+
+
+@pytest.mark.parametrize("end", ["ack", "reject", "release", "stolen", "close"])
+def test_a_shared_group_is_free_when_nothing_of_it_is_held(end):
+    queue = grouped("shared", [(1, "g"), (2, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    held = take(one)
+    assert item(two) is None
+    if end == "stolen":
+        held.unlock()
+        queue.purge()
+        queue.put(2, group="g")
+    elif end == "close":
+        one.close()
+    else:
+        assert getattr(held, end)()
+    assert item(two) == (1 if end in ("release", "close") else 2)
+
+
+def test_a_shared_group_stays_while_one_of_several_is_held():
+    queue = grouped("shared", [(n, "g") for n in range(4)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.ack()
+    assert item(two) is None
+    second.ack()
+    assert item(two) == 2
+
+
+def test_an_assigned_group_survives_an_empty_queue():
+    queue = grouped("assigned", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) is None
+    assert item(one) == 2
+
+
+def test_a_shared_group_does_not_survive_an_empty_queue():
+    queue = grouped("shared", [(1, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    take(one).ack()
+    queue.put(2, group="g")
+    assert item(two) == 2
+
+
+@BOTH
+def test_closing_the_owner_hands_the_group_back_backwards_in_order(kind):
+    queue = grouped(kind, [(1, "g"), (2, "h"), (3, "g"), (4, "h"), (5, "g")])
+    one, two = queue.subscribe(), queue.subscribe()
+    assert [item(one), item(two), item(one), item(two)] == [1, 2, 3, 4]
+    assert item(two) is None
+    one.close()
+    again = [take(two) for _ in range(3)]
+    assert [(entry.item, entry.redelivered) for entry in again] == [(1, True), (3, True), (5, False)]
+
+
+@BOTH
+def test_a_release_inside_a_group_keeps_its_order(kind):
+    queue = grouped(kind, [(n, "g") for n in range(3)])
+    one, two = queue.subscribe(), queue.subscribe()
+    first, second = take(one), take(one)
+    first.release()
+    assert item(two) is None
+    assert item(one) == 0
+    second.release()
+    assert [item(one), item(one)] == [1, 2]
+
+
+def test_credit_keeps_an_owner_from_more_and_others_still_out():
+    queue = grouped("shared", [(1, "g"), (2, "g"), (3, None)])
+    one, two = queue.subscribe(prefetch=1), queue.subscribe()
+    held = take(one)
+    assert item(one) is None
+    assert item(two) == 3
+    held.ack()
+    assert item(one) == 2
 
 
 @BOTH
@@ -289,30 +264,3 @@ def test_more_urgent_ones_have_the_first_claim_to_free_groups_only(kind):
     assert item(below) == 3
     above.resume()
     assert [item(above), item(above)] == [4, None]
-
-
-@BOTH
-def test_the_order_of_priorities_holds_across_groups(kind):
-    queue = PriorityEntryQueue("q", groups=kind)
-    for value, group, priority in [(1, "g", 0), (2, "h", 4), (3, "g", 9), (4, None, 6), (5, "h", 9)]:
-        queue.put(value, group=group, priority=priority)
-    one, two = queue.subscribe(), queue.subscribe()
-    assert [item(one), item(two), item(two), item(two), item(one)] == [3, 5, 4, 2, 1]
-
-
-@BOTH
-def test_a_sorted_queue_deals_its_orders_anew_under_groups(kind):
-    """Keys that halve the gap each time use up the orders between two entries."""
-    queue = SortedEntryQueue("q", key=float, groups=kind)
-    queue.put(0.0, group="g")
-    low, high = 0.0, 1.0
-    values = []
-    for number in range(300):
-        middle = (low + high) / 2
-        low, high = (middle, high) if number % 2 else (low, middle)
-        if middle in values:
-            break
-        values.append(middle)
-        queue.put(middle, group="gh"[number % 2])
-    one = queue.subscribe()
-    assert [item(one) for _ in values] == sorted([0.0, *values])[:-1]

@@ -2,7 +2,7 @@
 import asyncio
 import sys
 import threading
-from queue import Empty, Full
+from queue import Empty
 
 import pytest
 from support.event_loops import in_every_kind_of_loop
@@ -21,17 +21,6 @@ def handed(queue, item, **options):
 def untouched(queue):
     stats = queue.stats()
     return (stats.enqueued, stats.depth, stats.dropped, stats.purged, stats.dead_lettered) == (0, 0, 0, 0, 0)
-
-
-def test_nobody_waits_it_is_withdrawn(new):
-    dead = []
-    queue = new("q", dead_letter=lambda entry, reason: dead.append(entry))
-    subscription = queue.subscribe()
-    assert queue.put(1, immediate=True) is None
-    assert untouched(queue)
-    assert dead == []
-    with pytest.raises(Empty):
-        subscription.get(False)
 
 
 def test_a_waiting_get_is_handed_it(new, keep):
@@ -129,22 +118,6 @@ def test_with_a_delay_it_is_a_value_error(new):
     with pytest.raises(ValueError, match="delay"):
         queue.put(1, immediate=True, delay=1.0)
     assert untouched(queue)
-
-
-def test_a_full_queue_answers_as_to_any_put(new):
-    for overflow in ("block", "reject"):
-        queue = new("q", maxsize=1, overflow=overflow)
-        queue.put(1)
-        with pytest.raises(Full):
-            queue.put(2, False, immediate=True)
-        assert queue.depth() == 1
-
-
-def test_after_shutdown_it_is_shutdown(new):
-    queue = new()
-    queue.shutdown()
-    with pytest.raises(ShutDown):
-        queue.put(1, immediate=True)
 
 
 def test_an_earlier_available_entry_goes_first(new):

@@ -241,9 +241,9 @@ def test_a_selector_is_a_str(text):
 
 @pytest.mark.thread_unsafe(reason="takes long, and shows no more in four threads")
 def test_long_selectors_that_are_not_deep_are_taken():
-    wide = " OR ".join(f"a = {n}" for n in range(5000))
-    assert verdict(wide, {"a": 4999}) is True
-    assert verdict("1" + " + 1" * 5000 + " = a", {"a": 5001}) is True
+    wide = " OR ".join(f"a = {n}" for n in range(2000))
+    assert verdict(wide, {"a": 1999}) is True
+    assert verdict("1" + " + 1" * 2000 + " = a", {"a": 2001}) is True
     assert verdict("(" * 2000 + "a = 1" + ")" * 2000, {"a": 1}) is True
 
 

@@ -1,14 +1,11 @@
 """Time to live, delay, maintain() and the shared timer."""
 import _thread
 import gc
-import subprocess
-import sys
 import time
 import weakref
-from queue import Empty
 
 import pytest
-from support.process import environment
+from support.process import run_script
 from support.threads import DEADLINE, Threads, before, in_time, wait_asleep, wait_until
 
 from manytail import EntryQueue, EntryState
@@ -52,16 +49,6 @@ def test_an_expired_entry_is_not_delivered(new, keep):
     assert (queue.stats().expired, queue.stats().dead_lettered) == (1, 1)
 
 
-def test_maintain_expires_what_is_due_and_nothing_else(new):
-    queue = new()
-    queue.put(1, ttl=1000)
-    short = [queue.put(n, ttl=0.001) for n in (2, 3)]
-    pass_time(short[-1].expires_at)
-    queue.maintain()
-    assert [entry.item for entry in queue.browse()] == [1]
-    assert queue.stats().expired == 2
-
-
 @pytest.mark.parametrize(
     ("of_queue", "of_put", "effective"),
     [(100, None, 100), (None, 50, 50), (100, 50, 50), (50, 100, 50), (None, None, None)],
@@ -100,10 +87,14 @@ def test_a_locked_entry_does_not_expire_and_does_when_it_comes_back(new, keep):
     wait_until(lambda: dead == [(1, "expired")])            # as above
 
 
-def test_an_unlocked_entry_is_stolen_by_expiry(new, keep):
+@pytest.mark.parametrize("unlocked", ["before", "after"])
+def test_an_unlocked_entry_is_stolen_by_expiry(new, keep, unlocked):
     dead, queue, entry, subscription, got = got_before_it_expires(new, keep)
-    got.unlock()
+    if unlocked == "before":
+        got.unlock()
     pass_time(entry.expires_at)
+    if unlocked == "after":
+        assert got.unlock()
     queue.maintain()
     wait_until(lambda: dead == [(1, "expired")])            # as above
     assert got.ack() is False
@@ -154,25 +145,6 @@ def test_ack_of_an_expired_but_locked_entry_counts_as_ack(new, keep):
 
 
 # ------------------------------------------------------------------------------------------------ delay
-def test_a_delayed_entry_is_held_and_counted(new, keep):
-    queue = new()
-    entry = queue.put(1, delay=1000)
-    assert entry.state is EntryState.HELD
-    stats = queue.stats()
-    assert (stats.available, stats.held, stats.depth, queue.qsize(), queue.depth()) == (0, 1, 1, 0, 1)
-    with pytest.raises(Empty):
-        keep(queue.subscribe()).get(False)
-
-
-def test_maintain_brings_out_what_is_due_at_its_place(new):
-    queue = new()
-    queue.put(1, delay=0.001)
-    queue.put(2)
-    moment = time.monotonic() + 0.002
-    pass_time(moment)
-    queue.maintain()
-    subscription = queue.subscribe()
-    assert [subscription.get(False).item for _ in range(2)] == [1, 2]
 
 
 def test_an_unheld_entry_is_treated_as_released(new):
@@ -194,16 +166,6 @@ def test_an_unheld_entry_is_treated_as_released(new):
     assert subscription.get(False).item == 3
 
 
-def test_a_release_with_a_delay_comes_back(new):
-    queue = new()
-    queue.put_many([1, 2])
-    subscription = queue.subscribe()
-    first, _ = subscription.get_many(2)
-    assert first.release(delay=0.002)
-    again = subscription.get(timeout=DEADLINE)
-    assert (again.item, again.redelivered, again.deliveries) == (1, True, 2)
-
-
 # ------------------------------------------------------------------------------------------------ waiting and the timer
 def test_a_waiting_get_sees_a_held_entry_fall_due(new, keep):
     queue = new()
@@ -213,34 +175,12 @@ def test_a_waiting_get_sees_a_held_entry_fall_due(new, keep):
     assert time.monotonic() - began >= 0.02
 
 
-def test_a_get_that_waits_already_sees_it_too(new, keep):
-    queue = new()
-    with Threads() as threads:
-        getter = threads.start(keep(queue.subscribe()).get)
-        wait_asleep(getter)
-        queue.put(1, delay=0.02)
-        assert getter.result().item == 1
-
-
-def test_a_waiting_put_sees_an_entry_expire(new):
-    queue = new("q", maxsize=1)
-    entry = queue.put(1, ttl=0.02)
-    queue.put(2, timeout=DEADLINE)
-    assert time.monotonic() >= entry.expires_at
-
-
 def test_the_shared_timer_expires_without_anybody_looking(new):
     dead, letter = recording()
     queue = new("q", dead_letter=letter)
     queue.put(1, ttl=0.01)
     wait_until(lambda: dead == [(1, "expired")])
     assert queue.depth() == 0
-
-
-def test_the_shared_timer_brings_out_held_entries(new):
-    queue = new()
-    queue.put(1, delay=0.01)
-    wait_until(lambda: queue.qsize() == 1)
 
 
 def test_the_timer_does_not_sleep_on_a_get_with_a_timeout():
@@ -261,10 +201,7 @@ while not held.qsize():
     time.sleep(0.001)
 print("done")
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+    assert run_script(script) == "done\n"
 
 
 def test_waiters_react_within_50_ms_of_a_due_time(keep):
@@ -312,15 +249,7 @@ again.put(1, delay=0.005)
 wait(lambda: again.qsize() == 1)
 print("done")
 """
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+    assert run_script(script, "-W", "ignore") == "done\n"
 
 
 def test_short_times_beside_a_long_one_do_not_pile_up():
@@ -338,10 +267,7 @@ def test_the_timer_never_keeps_the_process_alive():
     script = (
         "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
+    assert run_script(script) == "end\n"
 
 
 def test_a_queue_with_a_ttl_is_collected():

@@ -1,66 +1,45 @@
-"""Random plans: a few tails (sub-queues), and the calls of a few threads on them. A seed fixes the plan, the machine
-the schedule.
-
-Some calls wait without a timeout: thread 0 ends with a shutdown, which ends them all.
-"""
+"""Random plans for a multi-queue: a few tails (sub-queues), and the calls of a few threads on them."""
 import functools
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, Full
-from typing import Any
+from typing import Any, ClassVar
 
-from manytail import IndexMultiQueue, ShutDown
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
-from .history import Planned
+from .history import Call, Planned, record
 from .multiqueue_spec import MultiQueueSpec, Tail, size_of
+from .plan import SHORT, Listed, Plan, waits
 
-PUTTING, TAKING, ENDING = (Full, ShutDown, ValueError), (Empty, ShutDown), (ValueError,)
-SHORT = 0.0003  # seconds; long enough for some waits to succeed, short enough for some not to
-
-# What is drawn, and how often. Some plans have no `changes`, so that other calls contend too.
+PUTTING, TAKING = (Full, ShutDown, ValueError), (Empty, ShutDown)
+REFUSALS = {"remove": (KeyError,), "task_done": (ValueError,), "peek": TAKING}
 ITEMS = {"put": 8, "put_front": 2, "put_many": 2, "get": 8, "get_many": 2, "linger": 2}
 CHANGES = {
-    "peek": 2,
-    "clear": 1,
-    "discard": 2,
-    "enable": 3,
-    "priority": 1,
-    "maxsize": 1,
-    "weight": 1,
-    "remove": 1,
-    "qsize_of": 1,
-    "size": 1,
-    "qsize": 1,
-    "task_done": 2,
-    "join": 1,
+    "peek": 2, "clear": 1, "discard": 2, "enable": 3, "priority": 1, "maxsize": 1, "weight": 1, "remove": 1,
+    "qsize_of": 1, "size": 1, "qsize": 1, "task_done": 2, "join": 1,
 }
 
 
 @dataclass
-class Plan:
-    seed: int
-    threads: int = 3
-    calls: int = 4  # per thread
-    changes: bool = True
-    waits: bool = True
-    spec: MultiQueueSpec = field(init=False)
-    # Each call: (name, args, timeout). Timeout 0: do not wait.
-    lists: list[list[tuple[str, tuple[Any, ...], float | None]]] = field(init=False)
+class MultiQueuePlan(Plan):
+    many: ClassVar[int] = 40
+    weights: ClassVar[dict[str, int]] = ITEMS | CHANGES
+    changes_only: ClassVar[tuple[str, ...]] = tuple(CHANGES)
+    new: ClassVar[Callable[..., Any]] = MultiQueue
 
-    def __post_init__(self) -> None:
-        rng = random.Random(self.seed)
-        keys = "abc"[:rng.randint(1, 3)]
+    def draw(self) -> None:
+        rng = self.rng
+        self.keys = "abc"[:rng.randint(1, 3)]
         bounded = rng.random() < 0.6
         tails = [
             Tail(
                 key,
-                rng.choice([0, 0, 1]),
-                rng.choice([0, 1, 2]) if bounded else 0,
-                rng.randint(1, 3),
-                rng.random() < 0.8,
+                priority=rng.choice([0, 0, 1]),
+                maxsize=rng.choice([0, 1, 2]) if bounded else 0,
+                weight=rng.randint(1, 3),
+                enabled=rng.random() < 0.8,
             )
-            for key in keys
+            for key in self.keys
         ]
         if rng.random() < 0.4:
             tails = [
@@ -68,21 +47,12 @@ class Plan:
             ]
         bounded = bounded and (self.changes or any(tail.maxsize for tail in tails))
         self.spec = MultiQueueSpec(tails, rng.choice(["round_robin", "weighted"]), bounded)
-        weights = ITEMS | CHANGES if self.changes else ITEMS
         if not bounded:
-            weights = {name: weight for name, weight in weights.items() if name != "maxsize"}
-        numbers = iter(range(1, 1_000_000))
-        self.lists = [[self._call(rng, weights, keys, numbers) for _ in range(self.calls)] for _ in range(self.threads)]
-        # The thread that shuts down must get there: none of its calls waits without a timeout.
-        self.lists[0] = [(name, args, SHORT if timeout is None else timeout) for name, args, timeout in self.lists[0]]
-        self.lists[0].append(("shutdown", (rng.random() < 0.3,), 0))
+            self.weights.pop("maxsize", None)
 
-    def _call(
-        self, rng: random.Random, weights: dict[str, int], keys: str, numbers: Any
-    ) -> tuple[str, tuple[Any, ...], float | None]:
-        name, = rng.choices(list(weights), list(weights.values()))
-        key = rng.choice(keys)
-        timeout = rng.choice([0, 0, SHORT, None]) if self.waits else 0
+    def call(self) -> Listed:
+        name, timeout = self.name_and_timeout()
+        rng, numbers, key = self.rng, self.numbers, self.rng.choice(self.keys)
         arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
             "put": lambda: (key, next(numbers)),
             "put_front": lambda: (key, next(numbers)),
@@ -101,6 +71,12 @@ class Plan:
         }
         return name, arguments.get(name, tuple)(), timeout
 
+    def history(self) -> list[Call]:
+        return record(self.planned(type(self).new))
+
+    def knowing(self, history: list[Call]) -> MultiQueueSpec:
+        return self.spec.knowing(history)
+
     def planned(self, new: Callable[..., Any]) -> list[list[Planned]]:
         """The calls, bound to a real queue that is made here."""
         queue = new(selection=self.spec.selection)
@@ -108,32 +84,31 @@ class Plan:
             self.spec.get_many_is_one_instant = False
             unsized = tuple(tail._replace(sized=False) for tail in self.spec.initial.tails)
             self.spec.initial = self.spec.initial._replace(tails=unsized)
+        options = ("priority", "maxsize", "weight", "enabled")
         tails = {
             tail.key: queue.add(
-                tail.key,
-                priority=tail.priority,
-                maxsize=tail.maxsize,
-                weight=tail.weight,
-                enabled=tail.enabled,
-                sizer=size_of if tail.sized else None,
+                tail.key, sizer=size_of if tail.sized else None, **{name: getattr(tail, name) for name in options}
             )
             for tail in self.spec.initial.tails
         }
         return [[bind(queue, tails, *call) for call in calls] for calls in self.lists]
 
 
+class IndexPlan(MultiQueuePlan):
+    new: ClassVar[Callable[..., Any]] = IndexMultiQueue
+
+
 def bind(queue: Any, tails: dict[str, Any], name: str, args: tuple[Any, ...], timeout: float | None) -> Planned:
     """One call as a function without arguments that runs no bytecode; through the SubQueue where it has the method."""
-    wait = {"block": False} if timeout == 0 else {"timeout": timeout}
+    wait = waits(timeout)
     partial = functools.partial
     if name in ("put", "put_front", "put_many"):
         return Planned(name, args, partial(getattr(tails[args[0]], name), args[1], **wait), PUTTING)
     if name == "get":
         return Planned(name, args, partial(queue.get_with_key, **wait), TAKING)
-    if name == "get_many":
-        return Planned(name, args, partial(queue.get_many, *args, **wait), TAKING)
-    if name == "linger":
-        return Planned(name, args, partial(queue.get_many, *args, linger=SHORT, **wait), TAKING)
+    if name in ("get_many", "linger"):
+        linger = {"linger": SHORT} if name == "linger" else {}
+        return Planned(name, args, partial(queue.get_many, *args, **linger, **wait), TAKING)
     if name in ("enable", "priority", "maxsize", "weight"):
         return Planned("set", args, partial(setattr, tails[args[0]], *args[1:]))
     if name in ("clear", "discard"):
@@ -142,12 +117,6 @@ def bind(queue: Any, tails: dict[str, Any], name: str, args: tuple[Any, ...], ti
         return Planned(name, args, tails[args[0]].qsize)
     if name == "size":
         return Planned(name, args, partial(getattr, tails[args[0]], "size"))
-    if name == "remove":
-        return Planned(name, args, partial(queue.remove, *args), (KeyError,))
     if name == "join":
         return Planned(name, args, partial(queue.join, 0))
-    if name == "task_done":
-        return Planned(name, args, queue.task_done, ENDING)
-    if name == "peek":
-        return Planned(name, args, queue.peek, TAKING)
-    return Planned(name, args, partial(getattr(queue, name), *args))
+    return Planned(name, args, partial(getattr(queue, name), *args), REFUSALS.get(name, ()))
