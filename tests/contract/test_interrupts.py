@@ -16,7 +16,7 @@ import pytest
 from support.counts import count
 from support.process import INTERRUPTED_BY_A_LINE, environment, run_script
 from support.queues import with_interrupt_pending
-from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep
+from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from contract.structures import STRUCTURES
 from manytail import Full, MultiQueue
@@ -155,10 +155,20 @@ def each_millisecond(timer, number, action):
 
 
 @needs_posix_signals
-def test_a_timed_wait_keeps_its_deadline_through_signals_that_raise_nothing(structure):
+def test_a_timed_wait_keeps_its_deadline_and_its_place_through_signals_that_raise_nothing(structure):
+    """After each handler it takes its place again before the one that waits behind it."""
     on, calls = structure(), []
-    with each_millisecond(signal.ITIMER_REAL, signal.SIGALRM, lambda: calls.append(1)), pytest.raises(Empty):
-        on.get(timeout=0.05)
+
+    def wait_behind():
+        wait_until(lambda: calls)
+        return on.get()
+
+    with Threads() as threads, each_millisecond(signal.ITIMER_REAL, signal.SIGALRM, lambda: calls.append(1)):
+        behind = threads.start(wait_behind)
+        with pytest.raises(Empty):
+            on.get(timeout=0.05)
+        on.put(1)
+        assert behind.result() == 1
     assert calls
 
 

@@ -59,12 +59,74 @@ def test_thousands_of_priorities(new):
 # ------------------------------------------------------------------------------------------------ weighted
 
 
+@pytest.mark.parametrize("leave", ["disable", "clear", "move", "discard"])
+def test_leaving_the_ring_in_mid_turn_ends_the_turn(new, leave):
+    queue = filled(new, "weighted", {"a": 3, "b": 1}, a=[1, 2], b=range(4))
+    a = queue["a"]
+    assert queue.get_with_key()[0] == "a"
+    if leave == "disable":
+        a.enabled = False
+        a.enabled = True
+    elif leave == "clear":
+        a.clear()
+        a.put(2)
+    elif leave == "discard":
+        assert a.discard(2)
+        a.put(2)
+    else:
+        a.priority = 9
+        a.priority = 0
+    a.put_many([3, 4, 5])
+    assert keys(queue) == "baaababb"
+
+
 def test_a_huge_weight(new):
     queue = filled(new, "weighted", {"a": 2**31 - 1}, a=range(5), b=range(2))
     assert keys(queue) == "aaaaabb"
 
 
 # ------------------------------------------------------------------------------------------------ oldest
+
+
+def test_oldest_looks_at_heads_only(new):
+    """An item put in front is the head and is young; the items behind it wait for it."""
+    queue = new(selection="oldest")
+    a, b = queue.add("a"), queue.add("b")
+    a.put(1)
+    b.put(2)
+    a.put_front(3)
+    assert drain(queue) == [2, 3, 1]
+
+
+def test_oldest_after_discarding_a_head(new):
+    queue = new(selection="oldest")
+    a, b, c = (queue.add(key) for key in "abc")
+    a.put(1)
+    b.put(2)
+    c.put(3)
+    a.put(4)
+    a.discard(1)
+    assert drain(queue) == [2, 3, 4]
+
+
+def test_oldest_with_many_tails(new):
+    queue = new(selection="oldest")
+    for item in range(2000):
+        queue.setdefault((item * 7919) % 257, priority=0).put(item)
+    queue.remove(100)
+    queue[7].clear()
+    expected = [item for item in range(2000) if (item * 7919) % 257 not in (100, 7)]
+    assert drain(queue) == expected
+
+
+def test_oldest_moves_with_a_new_priority(new):
+    queue = new(selection="oldest")
+    a, b, c = queue.add("a", priority=1), queue.add("b"), queue.add("c")
+    a.put(1)
+    b.put(2)
+    c.put(3)
+    a.priority = 0
+    assert drain(queue) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("order", [range(11), range(10, -1, -1), [3, 4, 0, 1, 2, *range(5, 11)]])
