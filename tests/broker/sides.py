@@ -50,12 +50,16 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class Recorder:
-    """A consumer that records its deliveries and calls `then` for each."""
+    """A consumer that records its deliveries and calls `then` for each. What it returns of them is settled."""
 
-    def __init__(self, then: Callable[..., object] | None = None) -> None:
+    def __init__(self, then: Callable[..., object] | None, settle: Callable[[], None]) -> None:
         self.deliveries: list[tuple[Any, Any, Any]] = []
         self.tag = ""
-        self._then = then
+        self._then, self._settle = then, settle
+
+    def _settled(self) -> list[tuple[Any, Any, Any]]:
+        self._settle()
+        return self.deliveries
 
     def __call__(self, channel: Any, method: Any, properties: Any, body: Any) -> None:
         self.deliveries.append((method, properties, body))
@@ -64,15 +68,15 @@ class Recorder:
 
     @property
     def bodies(self) -> list[bytes]:
-        return [body for _, _, body in self.deliveries]
+        return [body for _, _, body in self._settled()]
 
     @property
     def tags(self) -> list[int]:
-        return [method.delivery_tag for method, _, _ in self.deliveries]
+        return [method.delivery_tag for method, _, _ in self._settled()]
 
     @property
     def redelivered(self) -> list[bool]:
-        return [method.redelivered for method, _, _ in self.deliveries]
+        return [method.redelivered for method, _, _ in self._settled()]
 
 
 def ack(channel: Any, method: Any, properties: Any, body: Any) -> None:
@@ -148,9 +152,10 @@ class Side:
                 exchange, queue, body, self.Properties(**properties) if properties else None, mandatory
             )
         self.fence(channel)
+        self.settle()
 
     def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:
-        recorder = Recorder(then)
+        recorder = Recorder(then, self.settle)
         recorder.tag = channel.basic_consume(queue, recorder, **options)
         return recorder
 
