@@ -32,35 +32,33 @@ def options_of(lane):
     return lane.priority, lane.weight, lane.max_pending, lane.max_running
 
 
-def test_a_lane_is_an_executor_made_on_first_use_and_found_again(executor):
-    a = executor.lane("a")
-    assert isinstance(a, Lane)
-    assert isinstance(a, Executor)
+def test_a_lane_is_an_executor_made_on_first_use_and_found_again(executor, lane):
+    assert isinstance(lane, Lane)
+    assert isinstance(lane, Executor)
     assert isinstance(executor, Executor)
-    assert executor.lane("a") is a
-    assert executor.lane("b") is not a
+    assert executor.lane("a") is lane
+    assert executor.lane("b") is not lane
     assert executor.lane(None) is not executor.lane(())
     assert executor.lane(1) is executor.lane(1.0)
-    assert options_of(a) == (0, 1, 0, 0)
+    assert options_of(lane) == (0, 1, 0, 0)
     with pytest.raises(TypeError, match="unhashable"):
         executor.lane([])
     with pytest.raises(TypeError, match="cannot be made by itself"):
         Lane()
 
 
-def test_options_are_set_if_passed_or_assigned_and_kept_if_not(executor):
-    a = executor.lane("a")
+def test_options_are_set_if_passed_or_assigned_and_kept_if_not(executor, lane):
     for options, then in (
         ({"priority": 3, "weight": 2, "max_pending": 7, "max_running": 1}, (3, 2, 7, 1)),
         ({"weight": 5}, (3, 5, 7, 1)),
         ({"priority": 0, "max_pending": 0, "max_running": 0}, (0, 5, 0, 0)),
     ):
-        assert executor.lane("a", **options) is a
-        assert options_of(a) == then
-    a.priority, a.weight, a.max_running = 3, 2, 1
-    assert options_of(a) == (3, 2, 0, 1)
+        assert executor.lane("a", **options) is lane
+        assert options_of(lane) == then
+    lane.priority, lane.weight, lane.max_running = 3, 2, 1
+    assert options_of(lane) == (3, 2, 0, 1)
     with pytest.raises(AttributeError):
-        a.max_pending = 7
+        lane.max_pending = 7
 
 
 @pytest.mark.parametrize(
@@ -329,8 +327,7 @@ def test_a_place_whose_taker_cannot_use_it_goes_to_the_next(wait_submitters, tak
 
 
 # ------------------------------------------------------------------------------------------------- pause
-def test_pause_holds_calls_and_resume_runs_them(executor, gate):
-    lane = executor.lane("a")
+def test_pause_holds_calls_and_resume_runs_them(executor, lane, gate):
     running = lane.submit(gate, 1)
     gate.wait_begun()
     lane.pause()
@@ -361,8 +358,7 @@ def test_resume_starts_as_many_threads_as_there_is_work_for(gate):
 # ------------------------------------------------------------------------------------------------- shutdown
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("of", ["executor", "lane", "with"])
-def test_shutdown_resumes_paused_lanes_or_cancels_their_calls(executor, of, cancel):
-    lane = executor.lane("a")
+def test_shutdown_resumes_paused_lanes_or_cancels_their_calls(executor, lane, of, cancel):
     lane.pause()
     calls = [lane.submit(pow, 2, n) for n in range(5)]
     if of == "with" and not cancel:
