@@ -15,8 +15,7 @@ def letters(side: Side, **arguments: Any) -> tuple[Any, str, str, str]:
     exchange = side.exchange(channel, "fanout")
     dead = side.queue(channel)
     channel.queue_bind(dead, exchange, "")
-    more = {name.replace("_", "-"): value for name, value in arguments.items()}
-    queue = side.queue(channel, arguments={"x-dead-letter-exchange": exchange} | more)
+    queue = side.queue(channel, x_dead_letter_exchange=exchange, **arguments)
     return channel, queue, dead, exchange
 
 
@@ -131,10 +130,8 @@ def test_several_queues_for_the_dead(side: Side) -> None:
 @behaviour(132)
 def test_dying_twice(side: Side, channel: Any) -> None:
     last = side.queue(channel)
-    middle = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": last})
-    first = side.queue(
-        channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": middle, "x-message-ttl": 0}
-    )
+    middle = side.queue(channel, dead=last)
+    first = side.queue(channel, dead=middle, x_message_ttl=0)
     side.publish(channel, first, 1)
     side.eventually(lambda: side.count(channel, middle) == 1, "the first death")
     kill(side, channel, middle)
@@ -162,7 +159,7 @@ def test_a_queue_of_its_own_dead_drops_them(side: Side, channel: Any) -> None:
 @behaviour(134)
 def test_a_cycle_with_a_rejection_goes_on(side: Side, channel: Any) -> None:
     queue = side.unique()
-    side.queue(channel, queue, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue})
+    side.queue(channel, queue, dead=queue)
     side.publish(channel, queue, 1)
     for count in range(10):
         side.settle()
@@ -175,9 +172,7 @@ def test_a_cycle_with_a_rejection_goes_on(side: Side, channel: Any) -> None:
 @behaviour(135)
 def test_a_new_key_takes_the_place_of_all(side: Side, channel: Any) -> None:
     dead, copy = side.queue(channel), side.queue(channel)
-    queue = side.queue(
-        channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 0}
-    )
+    queue = side.queue(channel, dead=dead, x_message_ttl=0)
     side.publish(channel, queue, 1, headers={"CC": [copy], "BCC": ["secret"]})
     side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
     method, properties, _ = channel.basic_get(dead, True)
@@ -208,12 +203,8 @@ def test_x_death_does_not_grow(side: Side, channel: Any) -> None:
     Servers before 3.13 reorder the entries with every death, and take this cycle for one without rejections."""
     names = [side.unique() for _ in range(3)]
     for name, following in itertools.pairwise(names):
-        side.queue(
-            channel,
-            name,
-            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following, "x-message-ttl": 0},
-        )
-    side.queue(channel, names[2], arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": names[0]})
+        side.queue(channel, name, dead=following, x_message_ttl=0)
+    side.queue(channel, names[2], dead=names[0])
     side.publish(channel, names[0], 1)
     for _ in range(9):
         side.eventually(lambda: side.count(channel, names[2]) == 1, "the message")
@@ -244,13 +235,7 @@ def test_a_refused_publish_can_become_a_dead_letter(side: Side) -> None:
 def test_a_delivery_limit(side: Side, channel: Any) -> None:
     """A limit of N allows N redeliveries. Their order is not compared."""
     dead = side.queue(channel)
-    arguments = {
-        "x-queue-type": "quorum",
-        "x-delivery-limit": 2,
-        "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": dead,
-    }
-    queue = side.queue(channel, durable=True, arguments=arguments)
+    queue = side.queue(channel, dead=dead, durable=True, x_queue_type="quorum", x_delivery_limit=2)
     side.publish(channel, queue, 1)
     counts = []
     for _ in range(3):

@@ -8,12 +8,9 @@ from broker.behaviours import behaviour
 from broker.sides import Side
 
 
-def bounded(side: Side, length: int, **arguments: Any) -> tuple[Any, str]:
+def bounded(side: Side, length: int, **options: Any) -> tuple[Any, str]:
     channel = side.channel()
-    return channel, side.queue(
-        channel,
-        arguments={"x-max-length": length} | {name.replace("_", "-"): value for name, value in arguments.items()},
-    )
+    return channel, side.queue(channel, x_max_length=length, **options)
 
 
 @pytest.mark.parametrize("length", range(4))
@@ -21,7 +18,7 @@ def bounded(side: Side, length: int, **arguments: Any) -> tuple[Any, str]:
 def test_the_oldest_make_room(side: Side, length: int) -> None:
     channel, queue = bounded(side, length)
     side.publish(channel, queue, *range(6))
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(6 - length, 6)]
+    assert side.drain(channel, queue) == side.bodies(*range(6 - length, 6))
 
 
 @pytest.mark.parametrize("length", range(1, 4))
@@ -32,19 +29,17 @@ def test_the_unacknowledged_do_not_count(side: Side, length: int) -> None:
     for _ in range(length):
         channel.basic_get(queue)
     side.publish(channel, queue, *range(10, 10 + length))
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(10, 10 + length)]
+    assert side.drain(channel, queue) == side.bodies(*range(10, 10 + length))
 
 
 @pytest.mark.parametrize("length", range(4))
 @behaviour(147)
 def test_the_dropped_become_dead_letters(side: Side, channel: Any, length: int) -> None:
     dead = side.queue(channel)
-    queue = side.queue(
-        channel, arguments={"x-max-length": length, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
-    )
+    queue = side.queue(channel, dead=dead, x_max_length=length)
     side.publish(channel, queue, *range(5))
-    assert side.drain(channel, dead) == [str(number).encode() for number in range(5 - length)]
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(5 - length, 5)]
+    assert side.drain(channel, dead) == side.bodies(*range(5 - length))
+    assert side.drain(channel, queue) == side.bodies(*range(5 - length, 5))
 
 
 @pytest.mark.parametrize("letters", [False, True])
@@ -54,14 +49,13 @@ def test_requeueing_into_a_full_queue_drops_what_comes_back(
     side: Side, channel: Any, length: int, letters: bool
 ) -> None:
     dead = side.queue(channel)
-    extra = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead} if letters else {}
-    queue = side.queue(channel, arguments={"x-max-length": length} | extra)
+    queue = side.queue(channel, dead=dead if letters else None, x_max_length=length)
     side.publish(channel, queue, *range(length))
     tags = [channel.basic_get(queue)[0].delivery_tag for _ in range(length)]
     side.publish(channel, queue, *range(10, 10 + length))
     channel.basic_nack(tags[-1], multiple=True)
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(10, 10 + length)]
-    assert side.drain(channel, dead) == ([str(number).encode() for number in range(length)] if letters else [])
+    assert side.drain(channel, queue) == side.bodies(*range(10, 10 + length))
+    assert side.drain(channel, dead) == (side.bodies(*range(length)) if letters else [])
 
 
 @behaviour(145)

@@ -183,15 +183,12 @@ def test_headers_without_conditions(side: Side, channel: Any) -> None:
 @behaviour(101)
 def test_mandatory_messages_are_returned_if_they_reach_no_queue(side: Side, channel: Any) -> None:
     queue, nowhere = side.queue(channel), side.unique()
-    returned: list[Any] = []
-    channel.add_on_return_callback(
-        lambda ch, method, properties, body: returned.append((method, properties.message_id, body))
-    )
+    returned = side.returned(channel)
     side.publish(channel, queue, "routed", mandatory=True)
     side.publish(channel, nowhere, "dropped")
     side.publish(channel, nowhere, "returned", mandatory=True, message_id="7")
-    ((method, message_id, body),) = returned
-    assert (body, message_id) == (b"returned", "7")
+    ((method, properties, body),) = returned
+    assert (body, properties.message_id) == (b"returned", "7")
     assert (method.reply_code, method.reply_text, method.exchange, method.routing_key) == (312, "NO_ROUTE", "", nowhere)
 
 

@@ -81,7 +81,7 @@ def test_thousands_in_flight_all_come_back_once(side: Side, channel: Any, queue:
     consuming = side.channel(mine)
     side.consume(consuming, queue)
     (consuming if what == "channel" else mine).close()
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(2000)]
+    assert side.drain(channel, queue) == side.bodies(*range(2000))
 
 
 @pytest.mark.parametrize("acked", [0, 3])
@@ -99,7 +99,7 @@ def test_what_a_partial_consumer_did_not_acknowledge_comes_back(side: Side, acke
         consuming.basic_ack(tag)
     side.settle()
     consuming.close()
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(acked, 10)]
+    assert side.drain(channel, queue) == side.bodies(*range(acked, 10))
 
 
 SETTLED: list[tuple[Callable[[Any, list[int]], object], bytes]] = [

@@ -45,13 +45,12 @@ def test_publishes_are_dropped(side: Side, how: str) -> None:
 @behaviour(102)
 def test_a_transacted_message_is_returned_after_the_commit(side: Side) -> None:
     channel, _ = transacted(side)
-    returned: list[bytes] = []
-    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    returned = side.returned(channel)
     side.publish(channel, side.unique(), 1, mandatory=True)
     assert returned == []
     channel.tx_commit()
     side.settle()
-    assert returned == [b"1"]
+    assert [body for *_, body in returned] == [b"1"]
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
@@ -71,8 +70,7 @@ def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: 
 def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None:
     """By their names. The exchange is asked at the publish."""
     channel, other = transacted(side)[0], side.channel()
-    returned: list[bytes] = []
-    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    returned = side.returned(channel)
     fanout = side.exchange(other, "fanout")
     gone, again = side.queue(other), side.queue(other)
     for queue in (gone, again):
@@ -85,7 +83,7 @@ def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None
     side.queue(other, again)
     channel.tx_commit()
     side.settle()
-    assert returned == [b"gone"]
+    assert [body for *_, body in returned] == [b"gone"]
     assert side.drain(other, again) == [b"both"]
 
 

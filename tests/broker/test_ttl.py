@@ -13,7 +13,7 @@ LONG = 3_600_000
 
 def with_ttl(side: Side, ttl: int, **options: Any) -> tuple[Any, str]:
     channel = side.channel()
-    return channel, side.queue(channel, arguments={"x-message-ttl": ttl}, **options)
+    return channel, side.queue(channel, x_message_ttl=ttl, **options)
 
 
 @behaviour(137, 144)
@@ -100,7 +100,7 @@ def test_an_expired_message_behind_a_live_one(side: Side) -> None:
 def test_what_comes_to_the_head_expires_then(side: Side, channel: Any) -> None:
     """By the timer too, without another event of the queue."""
     dead = side.queue(channel)
-    queue = side.queue(channel, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    queue = side.queue(channel, dead=dead)
     side.publish(channel, queue, "live")
     side.publish(channel, queue, "expired", expiration="0")
     side.publish(channel, queue, "short", expiration="200")
