@@ -4,12 +4,13 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from support.threads import Threads, acting_when, ctrl_c, wait_asleep, wait_until
+from support.threads import Threads, acting_when, ctrl_c, run_all, wait_asleep, wait_until
 
 from broker.behaviours import behaviour
 from broker.sides import DEADLINE
@@ -131,11 +132,7 @@ def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: i
         for number in range(messages):
             channel.basic_publish("all", "", (publisher, number))
 
-    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(publishers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(*[partial(publish, publisher) for publisher in range(publishers)])
     for event in done:
         awaited(event)
     assert wrong == []
@@ -161,11 +158,7 @@ def test_one_consumer_without_requeues_sees_each_publishers_order(channel: Chann
         for number in range(500):
             channel.basic_publish("", "q", (publisher, number))
 
-    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(*[partial(publish, publisher) for publisher in range(4)])
     awaited(done)
     for publisher in range(4):
         assert [number for who, number in seen if who == publisher] == list(range(500))
@@ -299,21 +292,18 @@ def test_start_consuming_from_a_callback_or_its_executor(broker: Broker) -> None
         connection.close()
 
 
-@pytest.mark.parametrize("how", ["close channel", "cancel", "stop", "close connection"])
+ENDS: dict[str, Callable[[Connection, Channel], object]] = {
+    "cancel": lambda connection, channel: channel.basic_cancel("tag"),
+    "close channel": lambda connection, channel: channel.close(),
+    "close connection": lambda connection, channel: connection.close(),
+    "stop": lambda connection, channel: channel.stop_consuming(),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
 def test_a_callback_may_end_what_it_runs_in(connection: Connection, channel: Channel, how: str) -> None:
-    calls = {
-        "close channel": channel.close,
-        "cancel": lambda: channel.basic_cancel("tag"),
-        "stop": channel.stop_consuming,
-        "close connection": connection.close,
-    }
     done = threading.Event()
-
-    def callback(*_: Any) -> None:
-        calls[how]()
-        done.set()
-
-    channel.basic_consume("q", callback, consumer_tag="tag")
+    channel.basic_consume("q", lambda *_: (ENDS[how](connection, channel), done.set()), consumer_tag="tag")
     channel.basic_publish("", "q", b"")
     awaited(done)
 
@@ -321,35 +311,16 @@ def test_a_callback_may_end_what_it_runs_in(connection: Connection, channel: Cha
 @pytest.mark.parametrize("how", ["cancel", "close channel", "close connection"])
 def test_ending_from_outside_waits_for_the_callback(connection: Connection, channel: Channel, how: str) -> None:
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()
-
-    def callback(*_: Any) -> None:
-        entered.set()
-        awaited(leave)
-        left.set()
-
-    channel.basic_consume("q", callback, consumer_tag="tag")
+    channel.basic_consume("q", lambda *_: (entered.set(), awaited(leave), left.set()), consumer_tag="tag")
     for _ in range(3):
         channel.basic_publish("", "q", b"")
     awaited(entered)
-    calls = {
-        "cancel": lambda: channel.basic_cancel("tag"),
-        "close channel": channel.close,
-        "close connection": connection.close,
-    }
-    was_left: list[bool] = []
-
-    def end() -> None:
-        calls[how]()
-        was_left.append(left.is_set())
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    timer = threading.Timer(0.1, leave.set)
-    timer.start()
-    thread.join(DEADLINE)
-    timer.join()
-    assert was_left == [True]
-    assert left.is_set()
+    with Threads() as threads:
+        end = threads.start(lambda: (ENDS[how](connection, channel), left.is_set()))
+        wait_until(lambda: not channel.consumer_tags)
+        wait_asleep(end)
+        leave.set()
+        assert end.result()[1]
 
 
 @pytest.mark.parametrize(
@@ -810,12 +781,8 @@ def test_properties_are_copied_at_publish_and_at_each_delivery(channel: Channel)
     channel.basic_publish("", "q", "text")
     _, nothing, body = channel.basic_get("q")
     assert (nothing, body) == (BasicProperties(), b"text")
-
-
-def test_any_object_passes_as_it_is(channel: Channel) -> None:
-    body = {"a": [1]}
-    channel.basic_publish("", "q", body)
-    assert channel.basic_get("q")[2] is body
+    channel.basic_publish("", "q", headers)  # any other object passes as it is
+    assert channel.basic_get("q")[2] is headers
 
 
 def test_closing_twice(broker: Broker) -> None:
