@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from support.threads import before, in_time
 
 from broker.behaviours import behaviour
 from broker.sides import Side
@@ -60,11 +61,16 @@ def test_expired(side: Side, ttl: int) -> None:
 
 @behaviour(126)
 def test_expired_in_time_also_after_a_requeue(side: Side) -> None:
-    channel, queue, dead, _ = letters(side, x_message_ttl=300)
-    side.publish(channel, queue, 1, 2)
-    method, _, _ = channel.basic_get(queue)
-    channel.basic_nack(method.delivery_tag)
-    assert side.count(channel, dead) == 0
+    def attempt(ttl: float) -> tuple[Any, str]:
+        channel, queue, dead, _ = letters(side, x_message_ttl=int(1000 * ttl))
+        with before(ttl):
+            side.publish(channel, queue, 1, 2)
+            method, _, _ = channel.basic_get(queue)
+            channel.basic_nack(method.delivery_tag)
+            assert side.count(channel, dead) == 0
+        return channel, dead
+
+    channel, dead = in_time(attempt, 0.3, 2, 20)
     side.eventually(lambda: side.count(channel, dead) == 2, "both")
     assert side.drain(channel, dead) == [b"1", b"2"]
 
