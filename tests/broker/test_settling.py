@@ -124,4 +124,5 @@ def test_what_was_not_settled_comes_back_at_the_end(side: Side, kind: str, settl
     assert refused == (406 if channel.is_closed else None)
     if not refused:
         channel.close()
-    assert b"".join(side.drain(side.channel(), queue)) == left
+    got = side.drain(side.channel(), queue)
+    assert b"".join(sorted(got) if kind == "quorum" else got) == left  # the order of a quorum queue is not compared
