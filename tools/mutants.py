@@ -1,10 +1,10 @@
 """Plants each mutant of tests/mutants.toml in a copy of the tree, one at a time, and reports which check notices it.
 
-    mutants.py [--checks tsan] [NAME_PART...]
+    mutants.py [--fit | --checks tsan] [NAME_PART...]
 
 `make mutants` runs all of them. Three things are failures: a mutant that no check catches, one that is listed as
-equivalent and is caught, and a pattern that does not fit the source. Then a check is too weak, or the list is out of
-date.
+equivalent and is caught, and an `old` that does not stand in the sources, or more than once. Then a check is too weak,
+or the list is out of date.
 """
 
 import argparse
@@ -22,7 +22,8 @@ from native import BuildError, NotHere, Tree, relacy
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
-COPIED = ["include", "pyx", "tests"]
+SOURCES = ["include", "pyx", "python/manytail"]
+SUFFIXES = {".h", ".pxd", ".pyx", ".py"}
 # A lost wake-up shows as a wait of 5 s.
 DRIVE = {
     "drive": ["-r", "100", "-d", "5"],
@@ -38,22 +39,23 @@ def copy_tree():
     """With the extension modules and their objects, so that a mutant of one .pyx compiles one module."""
     shutil.rmtree(COPY, ignore_errors=True)
     built = [str(path.relative_to(ROOT)) for path in (ROOT / "build").glob("inplace*")]
-    for folder in [*COPIED, "python/manytail", "build/cython", *built]:
+    for folder in [*SOURCES, "tests", "build/cython", *built]:
         if (ROOT / folder).exists():
             shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, COPY / name)
 
 
+def places(root, old):
+    """The sources of the package that `old` stands in, one for each time."""
+    sources = (path for folder in SOURCES for path in (root / folder).rglob("*") if path.suffix in SUFFIXES)
+    return [path for path in sources for _ in range(path.read_text().count(old))]
+
+
 def mutate(mutant):
     """The path of the mutant's file and its original text."""
-    path = COPY / mutant["file"]
+    (path,) = places(COPY, mutant["old"])
     text = path.read_text()
-    times = text.count(mutant["old"])
-    if times != mutant.get("times", 1):
-        raise SystemExit(
-            f"{mutant['name']}: its pattern stands {times} times in {mutant['file']}, expected {mutant.get('times', 1)}"
-        )
     path.write_text(text.replace(mutant["old"], mutant["new"]) + cimports(path, text, mutant["new"]))
     return path, text
 
@@ -118,12 +120,18 @@ def verdict(mutant, check):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checks", default="", help="only checks that begin so")
+    parser.add_argument("--fit", action="store_true", help="only look whether each mutant fits the sources")
     parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these")
     options = parser.parse_args()
     mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
     mutants = [
         mutant for mutant in mutants if not options.names or any(name in mutant["name"] for name in options.names)
     ]
+    for mutant in mutants:
+        if len(found := places(ROOT, mutant["old"])) != 1 or mutant["new"] == mutant["old"]:
+            parser.error(f"{mutant['name']}: `old` stands {len(found)} times in the sources, not once, or is `new`")
+    if options.fit:
+        return 0
     copy_tree()
     bad = 0
     for mutant in mutants:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,86 +21,10 @@ pytest.importorskip("psutil", reason="the memory row reads the resident set")
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
-KINDS = ["none", "shared", "int", "tuple", "bytes"]  # of items that threads hand over
-ALWAYS = [
-    "pair",
-    "five",
-    "five-of-1k",
-    "five-of-100k",
-    "ready",
-    "ready-of-1k",
-    "ready-of-100k",
-    "depth-1",
-    "depth-1k",
-    "depth-100k",
-    "spread",
-    "spread-filled",
-    "bulk",
-    *(f"gil-{threads}-{kind}" for threads in ("1+1", "2+2") for kind in KINDS),
-    "index",
-    "index-threads",
-    "memory",
-    "executor-1-key",
-    "executor-10000-keys",
-    "executor-tuple",
-    "executor-fairness",
-    "broker",
-    "broker-4",
-    "broker-blocking",
-    "broker-topic",
-    "map-long-tail",
-    "pubsub-publish-0",
-    "pubsub-publish-1",
-    "pubsub-publish-4",
-    "pubsub-delivery-1",
-    "pubsub-delivery-4",
-    "pubsub-delivery-16",
-    "pubsub-memory",
-    "pubsub-join",
-    "entry",
-    "entry-release-acquired",
-    "entry-release-available",
-    *(f"entry-{row}{nothing}" for row in ("group-shared", "group-assigned", "claimed") for nothing in ("", "-nothing")),
-    "entry-idle",
-    "entry-priority",
-    "entry-sorted",
-    "entry-memory",
-    "entry-sorted-memory",
-    "queue",
-    "empty",
-    "queue-simple",
-    "queue-shared",
-    "queue-lifo",
-    "queue-priority",
-    "queue-overriding",
-    "map-at-once",
-]
-WHERE_POSSIBLE = [
-    "original",
-    "original-bulk",
-    "ft-pair",
-    "ft-pair-shared",
-    *(f"ft-{threads}-{kind}" for threads in ("1+1", "2+2", "2+2-tails", "entry-2+2", "pubsub-1+1") for kind in KINDS),
-    "ft-pubsub-runs",
-    "ft-queue",
-    "ft-queue-simple",
-    "ft-queue-shared",
-    "ft-empty",
-    "ft-queue-lifo",
-    "ft-queue-priority",
-    "ft-queue-overriding",
-    "ft-map-at-once",
-    "ft-executor-tuple",
-    "ft-broker-4",
-    "spark-sleep",
-    "spark-constant",
-    "broker-rabbitmq",
-]
-
+# Rows that need Maven, a free-threaded interpreter, PySpark or RabbitMQ, and say so where that is missing.
+NEED_MORE = ("original", "ft-", "spark-", "broker-rabbitmq")
 # Those that start a server or a JVM, and all but one kind of item without the GIL, run in `make test-long`.
-COSTLY = {"original", "original-bulk", "spark-sleep", "spark-constant", "broker-rabbitmq"}
-COSTLY |= {name for name in WHERE_POSSIBLE if name.endswith(tuple(f"-{kind}" for kind in KINDS if kind != "tuple"))}
-POSSIBLE = [name for name in WHERE_POSSIBLE if LONG or name not in COSTLY]
+COSTLY = re.compile(r"original|spark-|broker-rabbitmq|ft-.*-(none|shared|int|bytes)$")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -117,18 +42,20 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(results: Path) -> dict[str, dict]:
     """The rows of that run by name. A row that fails does not stop the others."""
-    path = results
-    chosen = [word for name in ALWAYS + POSSIBLE for word in ("--only", name)]
+    names = run(str(BENCH / "run.py"), "--list").stdout.split()
+    chosen = [name for name in names if LONG or not COSTLY.match(name)]
+    only = [word for name in chosen for word in ("--only", name)]
     done = subprocess.run(
-        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(path), *chosen],
+        [sys.executable, str(BENCH / "run.py"), "--smoke", "--json", str(results), *only],
         stderr=subprocess.PIPE,
         text=True,
         timeout=DEADLINE,
         cwd=ROOT,
     )
-    found = {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+    found = {row["name"]: row for row in json.loads(results.read_text(encoding="utf-8"))["rows"]}
     failed = [row for row in found.values() if row["error"] and not row["error"].startswith("skipped: ")]
     assert done.returncode == bool(failed), done.stderr
+    assert sorted(found) == sorted(chosen)
     return found
 
 
@@ -143,22 +70,13 @@ def assert_finite(row: dict) -> None:
         assert target["reached"] in (True, False)
 
 
-def test_list_names_every_row() -> None:
-    assert sorted(run(str(BENCH / "run.py"), "--list").stdout.split()) == sorted(ALWAYS + WHERE_POSSIBLE)
-
-
-@pytest.mark.parametrize("name", ALWAYS)
-def test_row(rows: dict[str, dict], name: str) -> None:
-    assert_finite(rows[name])
-
-
-@pytest.mark.parametrize("name", POSSIBLE)
-def test_row_that_needs_more_says_so(rows: dict[str, dict], name: str) -> None:
-    """A row whose Maven, RabbitMQ, Spark or free-threaded interpreter is missing is left out with a reason."""
-    if rows[name]["error"] is None:
-        assert_finite(rows[name])
-    else:
-        assert rows[name]["error"].startswith("skipped: ")
+def test_every_row_has_finite_figures_or_says_what_it_needs(rows: dict[str, dict]) -> None:
+    for name, row in rows.items():
+        if row["error"] is None:
+            assert_finite(row)
+        else:
+            assert name.startswith(NEED_MORE), name
+            assert row["error"].startswith("skipped: "), name
 
 
 def test_original_is_left_out_without_maven(tmp_path: Path) -> None:

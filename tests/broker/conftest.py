@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,21 @@ def side(request: pytest.FixtureRequest) -> Iterator[sides.Side]:
         if request.param == "server" and not since <= server_version(made) < until:
             pytest.skip(f"not what RabbitMQ {server_version(made)} does: {since} to {until}")
         yield made
+
+
+@pytest.fixture
+def connection(side: sides.Side) -> Any:
+    return side.connect()
+
+
+@pytest.fixture
+def channel(side: sides.Side, connection: Any) -> Any:
+    return side.channel(connection)
+
+
+@pytest.fixture
+def queue(side: sides.Side, channel: Any) -> str:
+    return side.queue(channel)
 
 
 def server_version(made: sides.Side) -> tuple[int, ...]:

@@ -50,12 +50,16 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class Recorder:
-    """A consumer that records its deliveries and calls `then` for each."""
+    """A consumer that records its deliveries and calls `then` for each. What it returns of them is settled."""
 
-    def __init__(self, then: Callable[..., object] | None = None) -> None:
+    def __init__(self, then: Callable[..., object] | None, settle: Callable[[], None]) -> None:
         self.deliveries: list[tuple[Any, Any, Any]] = []
         self.tag = ""
-        self._then = then
+        self._then, self._settle = then, settle
+
+    def _settled(self) -> list[tuple[Any, Any, Any]]:
+        self._settle()
+        return self.deliveries
 
     def __call__(self, channel: Any, method: Any, properties: Any, body: Any) -> None:
         self.deliveries.append((method, properties, body))
@@ -64,15 +68,15 @@ class Recorder:
 
     @property
     def bodies(self) -> list[bytes]:
-        return [body for _, _, body in self.deliveries]
+        return [body for _, _, body in self._settled()]
 
     @property
     def tags(self) -> list[int]:
-        return [method.delivery_tag for method, _, _ in self.deliveries]
+        return [method.delivery_tag for method, _, _ in self._settled()]
 
     @property
     def redelivered(self) -> list[bool]:
-        return [method.redelivered for method, _, _ in self.deliveries]
+        return [method.redelivered for method, _, _ in self._settled()]
 
 
 def ack(channel: Any, method: Any, properties: Any, body: Any) -> None:
@@ -127,9 +131,13 @@ class Side:
         self._channels.append(channel)
         return channel
 
-    def queue(self, channel: Any, name: str | None = None, **options: Any) -> str:
+    def queue(self, channel: Any, name: str | None = None, dead: str | None = None, **options: Any) -> str:
+        """Options that begin with `x_` are arguments. `dead`: the queue that its dead letters go to."""
         name = self.unique() if name is None else name
-        channel.queue_declare(name, **options)
+        to_dead = {} if dead is None else {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        arguments = {key.replace("_", "-"): options.pop(key) for key in list(options) if key.startswith("x_")}
+        arguments |= to_dead | options.pop("arguments", {})
+        channel.queue_declare(name, arguments=arguments, **options)
         self._queues.append(name)
         return name
 
@@ -148,11 +156,18 @@ class Side:
                 exchange, queue, body, self.Properties(**properties) if properties else None, mandatory
             )
         self.fence(channel)
+        self.settle()
 
     def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:
-        recorder = Recorder(then)
+        recorder = Recorder(then, self.settle)
         recorder.tag = channel.basic_consume(queue, recorder, **options)
         return recorder
+
+    def returned(self, channel: Any) -> list[Any]:
+        """The channel's returned messages: (method, properties, body), and more as they come."""
+        messages: list[Any] = []
+        channel.add_on_return_callback(lambda _, *message: messages.append(message))
+        return messages
 
     def get(self, channel: Any, queue: str, auto_ack: bool = True) -> Any:
         return channel.basic_get(queue, auto_ack)
@@ -175,9 +190,9 @@ class Side:
         count: int = channel.queue_declare(queue, passive=True).method.consumer_count
         return count
 
-    def exists(self, queue: str) -> bool:
-        """Asked on its own channel, because a missing queue closes the channel."""
-        return self.code(lambda channel: channel.queue_declare(queue, passive=True)) != 404
+    def exists(self, name: str, kind: str = "queue") -> bool:
+        """Asked on its own channel, because what is missing closes the channel."""
+        return self.code(lambda channel: getattr(channel, f"{kind}_declare")(name, passive=True)) != 404
 
     def code(self, call: Callable[[Any], object], channel: Any = None) -> int | None:
         """The reply code with which a call closes its channel or connection. None: it closes neither."""
@@ -191,6 +206,10 @@ class Side:
                 raise
             return code
         return None
+
+    def bodies(self, *numbers: Any) -> list[bytes]:
+        """As publish() makes them."""
+        return [str(number).encode() for number in numbers]
 
     def eventually(self, condition: Callable[[], object], what: str, pause: float = 0.05) -> None:
         """Wait for what a timer of the broker causes. `pause`: seconds between two looks."""

@@ -159,7 +159,10 @@ def test_threads_that_connect_while_others_reset() -> None:
             future.result(DEADLINE)
 
 
-def test_importing_starts_no_thread_and_makes_no_broker() -> None:
-    code = "import threading, manytail.broker.connection as c; print(threading.active_count(), len(c._brokers))"
+def test_importing_starts_no_thread_makes_no_broker_and_needs_no_pika() -> None:
+    code = (
+        "import sys, threading, manytail.broker.connection as c; "
+        "print(threading.active_count(), len(c._brokers), 'pika' in sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout == "1 0\n"
+    assert ran.stdout == "1 0 False\n"

@@ -1,35 +1,20 @@
 """BlockingConnection does what pika's own acceptance tests of its blocking adapter expect, where that needs no socket.
 
-Each function below is one behaviour, on a fresh connection and channel. They run on a server through pika, too.
+They run on a server through pika, too. What all channels do is in the other files, which run on this side as well.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 
 from broker.behaviours import behaviour
-from broker.sides import Side, ack
+from broker.sides import Side
 
 SIDES = ["blocking"]
-Script = Callable[[Side, Any, Any], object]
-SCRIPTS: list[Script] = []
-
-
-def script(function: Script) -> Script:
-    SCRIPTS.append(function)
-    return function
-
-
-@behaviour()
-@pytest.mark.parametrize("does", SCRIPTS, ids=lambda function: function.__name__)  # filled before pytest collects
-def test_it_does_as_pika(side: Side, does: Script) -> None:
-    connection = side.connect()
-    does(side, connection, side.channel(connection))
 
 
 # ------------------------------------------------------------------------------------------------------------- helpers
@@ -69,8 +54,8 @@ def later(call: Callable[[], object]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- connections
-@script
-def opens_and_closes(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_opens_and_closes(side: Side, connection: Any, channel: Any) -> None:
     assert (connection.is_open, connection.is_closed) == (True, False)
     assert (channel.is_open, channel.is_closed, channel.connection) == (True, False, connection)
     channel.close()
@@ -81,16 +66,16 @@ def opens_and_closes(side: Side, connection: Any, channel: Any) -> None:
         connection.close()
 
 
-@script
-def needs_no_timeouts(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_needs_no_timeouts(side: Side) -> None:
     parameters = side.pika.URLParameters(side.url)
     parameters.socket_timeout = parameters.stack_timeout = None
     with side.pika.BlockingConnection(parameters) as other:
         assert other.is_open
 
 
-@script
-def with_closes_a_connection_and_passes_what_is_raised(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_with_closes_a_connection_and_passes_what_is_raised(side: Side, connection: Any) -> None:
     for error in (LookupError, SystemExit):
         with pytest.raises(error, match="mine"), side.connect() as other:
             raise error("mine")
@@ -100,8 +85,8 @@ def with_closes_a_connection_and_passes_what_is_raised(side: Side, connection: A
     assert connection.is_closed
 
 
-@script
-def with_closes_a_channel(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_with_closes_a_channel(side: Side, connection: Any, channel: Any) -> None:
     with channel:
         assert channel.is_open
     assert channel.is_closed
@@ -113,8 +98,8 @@ def with_closes_a_channel(side: Side, connection: Any, channel: Any) -> None:
     assert refused.is_closed
 
 
-@script
-def knows_what_it_supports(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_knows_what_it_supports(connection: Any) -> None:
     assert connection.basic_nack_supported
     assert connection.consumer_cancel_notify_supported
     assert connection.exchange_exchange_bindings_supported
@@ -124,8 +109,8 @@ def knows_what_it_supports(side: Side, connection: Any, channel: Any) -> None:
     connection.sleep(0)
 
 
-@script
-def updates_a_secret(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_updates_a_secret(side: Side, connection: Any, channel: Any) -> None:
     connection.update_secret("new", "reason")
     assert (connection.is_open, channel.is_open) == (True, True)
     with pytest.raises(AssertionError):
@@ -137,26 +122,17 @@ def updates_a_secret(side: Side, connection: Any, channel: Any) -> None:
         connection.update_secret("new", "reason")
 
 
-@script
-def closes_with_a_consumer(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_closes_with_a_consumer(side: Side, connection: Any, channel: Any) -> None:
     queue = filled(side, channel, b"1")
     channel.basic_consume(queue, print, auto_ack=True)
     connection.close()
     assert (connection.is_closed, channel.is_closed, channel.consumer_tags) == (True, True, [])
 
 
-@script
-def a_closed_channel_refuses(side: Side, connection: Any, channel: Any) -> None:
-    channel.close()
-    with raises(side, "ChannelWrongStateError"):
-        channel.queue_declare("q")
-    with raises(side, "ChannelWrongStateError"):
-        channel.close()
-
-
 # -------------------------------------------------------------------------------------------------- events and timers
-@script
-def waits_as_long_as_it_is_told(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_waits_as_long_as_it_is_told(connection: Any) -> None:
     for wait in (connection.process_data_events, connection.sleep):
         wait(0)
         began = time.monotonic()
@@ -164,16 +140,16 @@ def waits_as_long_as_it_is_told(side: Side, connection: Any, channel: Any) -> No
         assert time.monotonic() - began >= 0.005
 
 
-@script
-def runs_threadsafe_callbacks_of_this_thread(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_runs_threadsafe_callbacks_of_this_thread(connection: Any) -> None:
     ran: list[int] = []
     connection.add_callback_threadsafe(lambda: ran.append(threading.get_ident()))
     until(connection, lambda: ran)
     assert ran == [threading.get_ident()]
 
 
-@script
-def runs_threadsafe_callbacks_of_another_thread(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_runs_threadsafe_callbacks_of_another_thread(side: Side, connection: Any) -> None:
     ran: list[int] = []
     later(lambda: connection.add_callback_threadsafe(lambda: ran.append(threading.get_ident())))
     until(connection, lambda: ran)
@@ -183,8 +159,8 @@ def runs_threadsafe_callbacks_of_another_thread(side: Side, connection: Any, cha
         connection.add_callback_threadsafe(print)
 
 
-@script
-def runs_timers_once_unless_removed(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_runs_timers_once_unless_removed(connection: Any) -> None:
     ran: list[str] = []
     first = connection.call_later(0.005, lambda: ran.append("first"))
     until(connection, lambda: ran)
@@ -194,8 +170,8 @@ def runs_timers_once_unless_removed(side: Side, connection: Any, channel: Any) -
     assert ran == ["first"]
 
 
-@script
-def timers_of_equal_time_and_callback_are_two(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_timers_of_equal_time_and_callback_are_two(connection: Any) -> None:
     ran: list[int] = []
     one, other = (connection.call_later(0, lambda: ran.append(1)) for _ in range(2))
     assert one is not other
@@ -205,8 +181,8 @@ def timers_of_equal_time_and_callback_are_two(side: Side, connection: Any, chann
     assert ran == [1]
 
 
-@script
-def a_timer_removes_timers(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_a_timer_removes_timers(connection: Any) -> None:
     ran: list[int] = []
     never = connection.call_later(5, print)
 
@@ -221,8 +197,8 @@ def a_timer_removes_timers(side: Side, connection: Any, channel: Any) -> None:
     assert ran == [1]
 
 
-@script
-def what_is_due_runs_in_the_next_round(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_what_is_due_runs_in_the_next_round(connection: Any) -> None:
     ran: list[int] = []
     connection.add_callback_threadsafe(lambda: ran.append(1))
     connection.call_later(0, lambda: ran.append(2))
@@ -231,99 +207,32 @@ def what_is_due_runs_in_the_next_round(side: Side, connection: Any, channel: Any
     assert sorted(ran) == [1, 2]
 
 
-# --------------------------------------------------------------------------------------------- exchanges and queues
-@script
-def exchanges_come_and_go(side: Side, connection: Any, channel: Any) -> None:
-    name = side.exchange(channel, side.pika.exchange_type.ExchangeType.direct)
-    assert type(channel.exchange_declare(name, passive=True).method).__name__ == "DeclareOk"
-    assert type(channel.exchange_delete(name).method).__name__ == "DeleteOk"
-    with raises(side, "ChannelClosedByBroker", 404):
-        channel.exchange_declare(name, passive=True)
-
-
-@script
-def exchanges_are_bound_and_unbound(side: Side, connection: Any, channel: Any) -> None:
-    source, destination = side.exchange(channel), side.exchange(channel)
-    queue = filled(side, channel)
-    channel.queue_bind(queue, destination, "key")
-    publish = partial(channel.basic_publish, source, "key", b"", mandatory=True)
-    with raises(side, "UnroutableError"):
-        publish()
-    assert type(channel.exchange_bind(destination, source, "key").method).__name__ == "BindOk"
-    publish()
-    arrives(side, channel, queue, 1)
-    assert type(channel.exchange_unbind(destination, source, "key").method).__name__ == "UnbindOk"
-    with raises(side, "UnroutableError"):
-        publish()
-
-
-@script
-def queues_come_and_go(side: Side, connection: Any, channel: Any) -> None:
-    queue = side.queue(channel, exclusive=True)
-    assert type(channel.queue_declare(queue, passive=True).method).__name__ == "DeclareOk"
-    assert type(channel.queue_delete(queue).method).__name__ == "DeleteOk"
-    with raises(side, "ChannelClosedByBroker", 404):
-        channel.queue_declare(queue, passive=True)
+# ------------------------------------------------------------------------------------------------------------ answers
+@behaviour()
+def test_answers_are_named(side: Side, channel: Any) -> None:
+    exchange, queue = side.exchange(channel, side.pika.exchange_type.ExchangeType.direct), side.queue(channel)
+    other = side.exchange(channel)
+    for call, arguments, name in (
+        ("exchange_declare", (exchange,), "DeclareOk"),
+        ("exchange_bind", (other, exchange, "key"), "BindOk"),
+        ("exchange_unbind", (other, exchange, "key"), "UnbindOk"),
+        ("exchange_delete", (other,), "DeleteOk"),
+        ("queue_declare", (queue,), "DeclareOk"),
+        ("queue_bind", (queue, exchange, "key"), "BindOk"),
+        ("queue_unbind", (queue, exchange, "key"), "UnbindOk"),
+        ("queue_purge", (queue,), "PurgeOk"),
+        ("queue_delete", (queue,), "DeleteOk"),
+        ("tx_select", (), "SelectOk"),
+        ("tx_commit", (), "CommitOk"),
+        ("tx_rollback", (), "RollbackOk"),
+    ):
+        assert type(getattr(channel, call)(*arguments).method).__name__ == name
     with pytest.raises(TypeError):
-        connection.channel().queue_declare([1, 2, 3])
-
-
-@script
-def queues_are_bound_and_unbound_and_purged(side: Side, connection: Any, channel: Any) -> None:
-    exchange, queue = side.exchange(channel), filled(side, channel)
-    channel.queue_bind(queue, exchange, "key")
-    assert ready(channel, queue) == 0
-    channel.basic_publish(exchange, "key", b"1", mandatory=True)
-    assert ready(channel, queue) == 1
-    assert type(channel.queue_unbind(queue, exchange, "key").method).__name__ == "UnbindOk"
-    with raises(side, "UnroutableError"):
-        channel.basic_publish(exchange, "key", b"2", mandatory=True)
-    assert channel.queue_purge(queue).method.message_count == 1
-    assert ready(channel, queue) == 0
-
-
-@script
-def flow_keeps_the_consumer(side: Side, connection: Any, channel: Any) -> None:
-    queue = side.queue(channel, exclusive=True)
-    consumers = lambda: channel.queue_declare(queue, passive=True).method.consumer_count  # noqa: E731
-    assert consumers() == 0
-    channel.basic_consume(queue, print)
-    assert consumers() == 1
-    assert channel.flow(True) is True
-    assert consumers() == 1
-
-
-# ------------------------------------------------------------------------------------------------- get, settle, commit
-@script
-def gets_one_message(side: Side, connection: Any, channel: Any) -> None:
-    queue = filled(side, channel)
-    assert channel.basic_get(queue) == (None, None, None)
-    channel.basic_publish("", queue, b"body", mandatory=True)
-    method, properties, body = channel.basic_get(queue)
-    assert (method.delivery_tag, method.redelivered, method.exchange, method.routing_key) == (1, False, "", queue)
-    assert (method.message_count, properties.headers, body) == (0, None, b"body")
-    channel.basic_ack(method.delivery_tag)
-    assert channel.basic_get(queue) == (None, None, None)
+        channel.queue_declare([1, 2, 3])
 
 
 @behaviour()
-@pytest.mark.parametrize("how", ["reject", "nack", "nack multiple"])
-@pytest.mark.parametrize("requeue", [True, False])
-def test_what_is_refused_comes_back_or_not(side: Side, how: str, requeue: bool) -> None:
-    channel = side.channel()
-    queue = filled(side, channel, b"1", b"2")
-    tags = [channel.basic_get(queue)[0].delivery_tag for _ in range(2)]
-    if how == "reject":
-        channel.basic_reject(tags[1], requeue=requeue)
-    else:
-        channel.basic_nack(tags[1], multiple=how != "nack", requeue=requeue)
-    back = [b"1", b"2"] if how == "nack multiple" else [b"2"]
-    arrives(side, channel, queue, len(back) * requeue)
-    assert [channel.basic_get(queue)[2] for _ in back] == (back if requeue else [None] * len(back))
-
-
-@script
-def recovers(side: Side, connection: Any, channel: Any) -> None:
+def test_recovers(side: Side, channel: Any) -> None:
     queue, got = filled(side, channel, b"1", b"2"), []
     for _, _, body in channel.consume(queue):
         got.append(body)
@@ -334,35 +243,12 @@ def recovers(side: Side, connection: Any, channel: Any) -> None:
     assert got == [b"1", b"2", b"1", b"2"]
 
 
-@script
-def commits_and_rolls_back(side: Side, connection: Any, channel: Any) -> None:
-    queue = side.queue(channel, exclusive=True)
-    assert type(channel.tx_select().method).__name__ == "SelectOk"
-    for end, left in ((channel.tx_rollback, 0), (channel.tx_commit, 1)):
-        channel.basic_publish("", queue, b"body", mandatory=True)
-        assert ready(channel, queue) == 0
-        end()
-        assert ready(channel, queue) == left
-    assert channel.basic_get(queue)[2] == b"body"
-
-
 # ---------------------------------------------------------------------------------------------------- returned messages
-@script
-def confirms_tell_of_what_is_unroutable(side: Side, connection: Any, channel: Any) -> None:
-    exchange = side.exchange(channel)
-    channel.confirm_delivery()
-    with raises(side, "UnroutableError") as caught:
-        channel.basic_publish(exchange, "key", b"", side.Properties(headers={"a": "b"}), mandatory=True)
-    (message,) = caught.value.messages
-    assert (message.method.reply_code, message.method.exchange, message.method.routing_key) == (312, exchange, "key")
-    assert (message.properties.headers, message.body) == ({"a": "b"}, b"")
 
 
 @behaviour()
 @pytest.mark.parametrize("confirms", ["never", "before", "after"])
-def test_returned_messages_wait_for_the_next_round(side: Side, confirms: str) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_returned_messages_wait_for_the_next_round(side: Side, connection: Any, channel: Any, confirms: str) -> None:
     exchange, got = side.exchange(channel), []
     channel.add_on_return_callback(lambda *arguments: got.append(arguments))
     if confirms == "before":
@@ -383,32 +269,12 @@ def test_returned_messages_wait_for_the_next_round(side: Side, confirms: str) ->
     assert [body for *_, body in got] == [b"1", b"2"]
 
 
-@script
-def delivers_beside_a_message_that_is_unroutable(side: Side, connection: Any, channel: Any) -> None:
-    exchange, queue = side.exchange(channel), side.queue(channel, exclusive=True)
-    channel.queue_bind(queue, exchange, "key")
-    channel.basic_publish(exchange, "", b"nowhere", mandatory=True)
-    connection.channel().close()
-    channel.basic_publish(exchange, "key", b"here", mandatory=True)
-    arrives(side, channel, queue, 1)
-    method, _, body = channel.basic_get(queue)
-    assert (method.delivery_tag, body) == (1, b"here")
-    channel.basic_ack(method.delivery_tag)
-    arrives(side, channel, queue, 0)
-
-
 # ------------------------------------------------------------------------------------------------------------ consumers
-@script
-def an_unknown_queue_closes_the_channel(side: Side, connection: Any, channel: Any) -> None:
-    with raises(side, "ChannelClosedByBroker", 404):
-        channel.basic_consume(side.unique(), print)
 
 
 @behaviour()
 @pytest.mark.parametrize("confirms", [True, False])
-def test_prefetch_of_one_and_the_end_of_the_queue(side: Side, confirms: bool) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_prefetch_of_one_and_the_end_of_the_queue(side: Side, connection: Any, channel: Any, confirms: bool) -> None:
     exchange, queue = side.exchange(channel), side.queue(channel, exclusive=True)
     channel.queue_bind(queue, exchange, "key")
     if confirms:
@@ -435,9 +301,7 @@ def test_prefetch_of_one_and_the_end_of_the_queue(side: Side, confirms: bool) ->
 
 @behaviour()
 @pytest.mark.parametrize("how", ["basic_consume", "consume"])
-def test_acks_of_another_thread(side: Side, how: str) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_acks_of_another_thread(side: Side, connection: Any, channel: Any, how: str) -> None:
     queue, acked = filled(side, channel, b"1", b"last"), []
     channel.basic_qos(prefetch_count=1)
 
@@ -459,18 +323,8 @@ def test_acks_of_another_thread(side: Side, how: str) -> None:
     assert acked == [b"1", b"last"]
 
 
-@script
-def two_consumers_of_a_channel(side: Side, connection: Any, channel: Any) -> None:
-    bodies = [[b"%d-%d" % (queue, number) for number in range(count)] for queue, count in ((1, 100), (2, 150))]
-    queues = [filled(side, channel, *each) for each in bodies]
-    got = [side.consume(channel, queue) for queue in queues]
-    until(connection, lambda: [len(each.bodies) for each in got] == [100, 150])
-    assert [each.bodies for each in got] == bodies
-    assert [{method.consumer_tag for method, _, _ in each.deliveries} for each in got] == [{each.tag} for each in got]
-
-
-@script
-def a_callback_publishes(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_a_callback_publishes(side: Side, channel: Any) -> None:
     source, destination = filled(side, channel, b"body"), side.queue(channel, exclusive=True)
 
     def forward(channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -483,9 +337,7 @@ def a_callback_publishes(side: Side, connection: Any, channel: Any) -> None:
 
 @behaviour()
 @pytest.mark.parametrize("what", ["stop_consuming", "close", "connection.close"])
-def test_a_callback_ends_it(side: Side, what: str) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_a_callback_ends_it(side: Side, connection: Any, channel: Any, what: str) -> None:
     queue = side.queue(channel)
     channel.confirm_delivery()
     for body in (b"1", b"2"):
@@ -511,9 +363,7 @@ def test_a_callback_ends_it(side: Side, what: str) -> None:
 
 @behaviour()
 @pytest.mark.parametrize("how", ["basic_consume", "consume"])
-def test_who_consumes_learns_that_its_channel_failed(side: Side, how: str) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_who_consumes_learns_that_its_channel_failed(side: Side, connection: Any, channel: Any, how: str) -> None:
     queue = side.queue(channel, exclusive=True)
     connection.add_callback_threadsafe(lambda: channel.basic_publish(side.unique("missing"), "key", b""))
     with raises(side, "ChannelClosedByBroker", 404):
@@ -524,8 +374,8 @@ def test_who_consumes_learns_that_its_channel_failed(side: Side, how: str) -> No
             channel.start_consuming()
 
 
-@script
-def returns_when_the_broker_cancels(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_returns_when_the_broker_cancels(side: Side, connection: Any, channel: Any) -> None:
     queue = side.queue(channel, exclusive=True)
     channel.basic_consume(queue, print)
     connection.add_callback_threadsafe(lambda: connection.channel().queue_delete(queue))
@@ -536,9 +386,7 @@ def returns_when_the_broker_cancels(side: Side, connection: Any, channel: Any) -
 # -------------------------------------------------------------------------------------------------- cancelling, closing
 @behaviour()
 @pytest.mark.parametrize("auto_ack", [True, False])
-def test_cancelling_a_consumer_with_pending_messages(side: Side, auto_ack: bool) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_cancelling_a_consumer_with_pending_messages(side: Side, connection: Any, channel: Any, auto_ack: bool) -> None:
     bodies = [b"a" * 1024, b"b" * 2048]
     queue = filled(side, channel, *bodies)
     tag = channel.basic_consume(queue, print, auto_ack=auto_ack)
@@ -554,8 +402,8 @@ def arrives_without_dispatch(channel: Any, queue: str, count: int) -> None:
         pass
 
 
-@script
-def cancelling_forgets_the_brokers_cancellation(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_cancelling_forgets_the_brokers_cancellation(side: Side, connection: Any, channel: Any) -> None:
     queue = filled(side, channel, b"1")
     cancelled: list[Any] = []
     channel.add_on_cancel_callback(cancelled.append)
@@ -568,29 +416,10 @@ def cancelling_forgets_the_brokers_cancellation(side: Side, connection: Any, cha
     assert cancelled == []
 
 
-@behaviour()
-@pytest.mark.parametrize("auto_ack", [True, False])
-def test_closing_a_channel_requeues_what_is_unacknowledged(side: Side, auto_ack: bool) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
-    queue = filled(side, channel, b"1", b"2")
-    if auto_ack:
-        generator = channel.consume(queue, auto_ack=True)
-        assert [next(generator)[0].delivery_tag for _ in range(2)] == [1, 2]
-    else:
-        got = side.consume(channel, queue)
-        until(connection, lambda: got.tags == [1, 2])
-    assert ready(channel, queue) == 0
-    channel.close()
-    arrives(side, side.channel(connection), queue, 0 if auto_ack else 2)
-
-
 # ----------------------------------------------------------------------------------------------------- the generator
 @behaviour()
 @pytest.mark.parametrize(("count", "size"), [(1, 1_000_000), (500, 1024)])
-def test_consumes_large_and_many_messages(side: Side, count: int, size: int) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_consumes_large_and_many_messages(side: Side, connection: Any, channel: Any, count: int, size: int) -> None:
     queue = side.queue(channel, exclusive=True)
     for _ in range(count):
         channel.basic_publish("", queue, b"x" * size)
@@ -604,17 +433,15 @@ def test_consumes_large_and_many_messages(side: Side, count: int, size: int) -> 
     arrives(side, side.channel(connection), queue, 0)
 
 
-@script
-def yields_nothing_after_a_while(side: Side, connection: Any, channel: Any) -> None:
+@behaviour()
+def test_yields_nothing_after_a_while(side: Side, channel: Any) -> None:
     queue = side.queue(channel, exclusive=True)
     assert next(channel.consume(queue, inactivity_timeout=0.01)) == (None, None, None)
 
 
 @behaviour()
 @pytest.mark.parametrize("cancels", [True, False])
-def test_the_generator_ends_when_the_broker_cancels(side: Side, cancels: bool) -> None:
-    connection = side.connect()
-    channel = side.channel(connection)
+def test_the_generator_ends_when_the_broker_cancels(side: Side, connection: Any, channel: Any, cancels: bool) -> None:
     queue = side.queue(channel, exclusive=True)
     for number, _ in enumerate(channel.consume(queue, inactivity_timeout=0.001)):
         if not number:
@@ -623,12 +450,3 @@ def test_the_generator_ends_when_the_broker_cancels(side: Side, cancels: bool) -
             connection.process_data_events()
             channel.cancel()
     assert channel.get_waiting_message_count() == 0
-
-
-@script
-def acks_in_the_callback(side: Side, connection: Any, channel: Any) -> None:
-    queue = filled(side, channel, b"1", b"2")
-    got = side.consume(channel, queue, ack)
-    until(connection, lambda: len(got.bodies) == 2)
-    channel.close()
-    arrives(side, side.channel(connection), queue, 0)

@@ -36,8 +36,7 @@ def test_routed_messages_are_confirmed(side: Side, delivery_mode: int, mandatory
 def test_unroutable_messages(side: Side) -> None:
     channel = confirming(side)
     nowhere = side.unique()
-    returned: list[bytes] = []
-    channel.add_on_return_callback(lambda ch, method, properties, body: returned.append(body))
+    returned = side.returned(channel)
     channel.basic_publish("", nowhere, b"dropped")
     with pytest.raises(side.exceptions.UnroutableError) as raised:
         channel.basic_publish("", nowhere, b"returned", side.Properties(message_id="7"), mandatory=True)
@@ -45,7 +44,7 @@ def test_unroutable_messages(side: Side) -> None:
     assert (message.body, message.properties.message_id) == (b"returned", "7")
     assert (message.method.reply_code, message.method.routing_key) == (312, nowhere)
     side.settle()
-    assert returned == [b"returned"]
+    assert [body for *_, body in returned] == [b"returned"]
     assert channel.is_open
 
 

@@ -9,9 +9,7 @@ from broker.sides import Side, ack
 
 
 @behaviour(9, 10)
-def test_cancelling_what_is_not_there_is_nothing(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_cancelling_what_is_not_there_is_nothing(side: Side, channel: Any, queue: str) -> None:
     assert list(channel.basic_cancel("nobody")) == []
     recorder = side.consume(channel, queue)
     channel.queue_delete(queue)
@@ -20,23 +18,12 @@ def test_cancelling_what_is_not_there_is_nothing(side: Side) -> None:
     assert channel.is_open
 
 
-@behaviour(48)
-@pytest.mark.parametrize("priority", ["high", {"a": 1}, None, [1]], ids=str)
-def test_a_priority_is_a_whole_number(side: Side, priority: object) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
-    assert side.code(lambda ch: ch.basic_consume(queue, ack, arguments={"x-priority": priority}), channel) == 406
-
-
 @behaviour(49)
-def test_the_highest_priority_first(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_the_highest_priority_first(side: Side, channel: Any, queue: str) -> None:
     recorders = {priority: side.consume(channel, queue, arguments={"x-priority": priority}) for priority in (-1, 1)}
     recorders[0] = side.consume(channel, queue)
     for priority in (1, 0, -1):
         side.publish(channel, queue, 1, 2)
-        side.settle()
         assert [len(recorders[each].bodies) for each in (1, 0, -1)] == [
             2 if each >= priority else 0 for each in (1, 0, -1)
         ]
@@ -44,33 +31,24 @@ def test_the_highest_priority_first(side: Side) -> None:
 
 
 @behaviour(49)
-def test_lower_ones_get_what_higher_ones_cannot_take(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_lower_ones_get_what_higher_ones_cannot_take(side: Side, channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=1)
     low, high = side.consume(channel, queue), side.consume(channel, queue, arguments={"x-priority": 5})
     side.publish(channel, queue, *range(3))
-    side.settle()
     assert (high.bodies, low.bodies) == ([b"0"], [b"1"])
     channel.basic_ack(high.tags[0])
-    side.settle()
     assert high.bodies == [b"0", b"2"]
 
 
 @behaviour(30)
-def test_equal_ones_take_turns(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_equal_ones_take_turns(side: Side, channel: Any, queue: str) -> None:
     recorders = [side.consume(channel, queue) for _ in range(3)]
     side.publish(channel, queue, *range(6))
-    side.settle()
     assert [recorder.bodies for recorder in recorders] == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
 
 
 @behaviour(50)
-def test_deleting_the_queue_cancels(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_deleting_the_queue_cancels(side: Side, channel: Any, queue: str) -> None:
     told: list[str] = []
     channel.add_on_cancel_callback(lambda frame: told.append(frame.method.consumer_tag))
     recorder = side.consume(channel, queue)
@@ -81,8 +59,7 @@ def test_deleting_the_queue_cancels(side: Side) -> None:
 
 
 @behaviour(51)
-def test_the_cancel_callback_may_make_calls(side: Side) -> None:
-    channel = side.channel()
+def test_the_cancel_callback_may_make_calls(side: Side, channel: Any) -> None:
     queue, other = side.queue(channel), side.unique()
     declared: list[Any] = []
 
@@ -98,20 +75,18 @@ def test_the_cancel_callback_may_make_calls(side: Side) -> None:
 
 
 @behaviour(53)
-def test_consumers_are_counted(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_consumers_are_counted(side: Side, channel: Any, queue: str) -> None:
     assert side.consumers(channel, queue) == 0
     recorder = side.consume(channel, queue)
+    assert channel.flow(True) is True  # which changes nothing
     assert side.consumers(channel, queue) == 1
     channel.basic_cancel(recorder.tag)
     assert side.consumers(channel, queue) == 0
 
 
 @behaviour(54)
-def test_cancelling_requeues_nothing_closing_does(side: Side) -> None:
-    channel, other = side.channel(), side.channel()
-    queue = side.queue(channel)
+def test_cancelling_requeues_nothing_closing_does(side: Side, channel: Any, queue: str) -> None:
+    other = side.channel()
     side.publish(channel, queue, "message")
     recorder = side.consume(channel, queue)
     side.settle()
@@ -122,9 +97,7 @@ def test_cancelling_requeues_nothing_closing_does(side: Side) -> None:
 
 
 @behaviour()
-def test_two_consumers_of_one_tag(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_two_consumers_of_one_tag(side: Side, channel: Any, queue: str) -> None:
     channel.basic_consume(queue, ack, consumer_tag="mine")
     with pytest.raises(side.exceptions.DuplicateConsumerTag):
         channel.basic_consume(queue, ack, consumer_tag="mine")
@@ -132,9 +105,8 @@ def test_two_consumers_of_one_tag(side: Side) -> None:
 
 
 @behaviour()
-def test_an_exclusive_consumer_is_alone(side: Side) -> None:
-    channel, other = side.channel(), side.channel()
-    queue = side.queue(channel)
+def test_an_exclusive_consumer_is_alone(side: Side, channel: Any, queue: str) -> None:
+    other = side.channel()
     side.publish(channel, queue, *range(3))
     channel.basic_qos(prefetch_count=1)
     recorder = side.consume(channel, queue, exclusive=True)
@@ -148,18 +120,15 @@ def test_an_exclusive_consumer_is_alone(side: Side) -> None:
 
 
 @behaviour()
-def test_a_single_active_consumer_is_followed_by_the_oldest(side: Side) -> None:
-    channel = side.channel()
+def test_a_single_active_consumer_is_followed_by_the_oldest(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-single-active-consumer": True})
     channel.basic_qos(prefetch_count=1)
     first, second, third = (side.consume(channel, queue) for _ in range(3))
     side.publish(channel, queue, *range(4))
-    side.settle()
     assert [len(each.bodies) for each in (first, second, third)] == [1, 0, 0]
     assert side.code(lambda ch: ch.basic_consume(queue, ack, exclusive=True)) == 403
     channel.basic_cancel(first.tag)
     side.consume(channel, queue)  # a server chooses the next active consumer when one is added
-    side.settle()
     assert [each.bodies for each in (first, second, third)] == [[b"0"], [b"1"], []]
 
 
@@ -169,10 +138,8 @@ def test_the_active_consumers_channel_dies(side: Side) -> None:
     queue = side.queue(one, arguments={"x-single-active-consumer": True})
     side.publish(one, queue, *range(3))
     first, second = side.consume(one, queue), side.consume(two, queue)
-    side.settle()
     assert (first.bodies, second.bodies) == ([b"0", b"1", b"2"], [])
     one.close()
-    side.settle()
     assert second.bodies == [b"0", b"1", b"2"]
     assert second.redelivered == [True] * 3
 
@@ -187,9 +154,7 @@ def test_settling_what_a_deleted_queue_delivered_to_its_single_active_consumer(s
     side.consume(channel, queue)
     recorder = side.consume(channel, healthy)
     side.publish(other, queue, 1)
-    side.settle()
     side.publish(other, healthy, 2, 3)
-    side.settle()
     other.queue_delete(queue)
     side.settle()
     if method == "ack":
@@ -197,45 +162,38 @@ def test_settling_what_a_deleted_queue_delivered_to_its_single_active_consumer(s
     else:
         getattr(channel, f"basic_{method}")(1)
         channel.basic_ack(recorder.tags[0])
-    side.settle()
     assert recorder.bodies == [b"2", b"3"]
 
 
 @behaviour(since="4.0")
-def test_the_active_consumer_of_a_quorum_queue_holds_what_it_has_not_committed(side: Side) -> None:
+def test_the_active_consumer_of_a_quorum_queue_holds_what_it_has_not_committed(side: Side, channel: Any) -> None:
     """One of higher priority takes over once the active one holds nothing."""
-    channel, other = side.channel(), side.channel()
+    other = side.channel()
     queue = side.queue(other, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
     channel.tx_select()
     low = side.consume(channel, queue, then=ack)
     side.publish(other, queue, 1, 2)
-    side.settle()
     high = side.consume(other, queue, arguments={"x-priority": 5})
     side.publish(other, queue, 3)
-    side.settle()
     assert (len(low.bodies) >= 2, high.bodies) == (True, [])
     channel.tx_commit()
     side.publish(other, queue, 4)
-    side.settle()
     assert high.bodies[-1:] == [b"4"]
 
 
 @behaviour()
-def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side) -> None:
+def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side, channel: Any, queue: str) -> None:
     """pika runs one callback at a time; our lane skips the deliveries that are left in it."""
-    channel = side.channel()
-    queue = side.queue(channel)
     side.publish(channel, queue, *range(5))
     recorder = side.consume(channel, queue, then=lambda ch, method, *_: ch.basic_cancel(method.consumer_tag))
-    side.settle()
     assert recorder.bodies == [b"0"]
     assert side.count(channel, queue) == 4
 
 
 @behaviour()
-def test_auto_acked_messages_that_no_callback_has_seen_are_returned_by_cancel(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_auto_acked_messages_that_no_callback_has_seen_are_returned_by_cancel(
+    side: Side, channel: Any, queue: str
+) -> None:
     side.publish(channel, queue, *range(5))
     returned: list[bytes] = []
 
@@ -243,19 +201,12 @@ def test_auto_acked_messages_that_no_callback_has_seen_are_returned_by_cancel(si
         returned.extend(rest for _, _, rest in ch.basic_cancel(method.consumer_tag))
 
     recorder = side.consume(channel, queue, then=first, auto_ack=True)
-    side.settle()
     assert recorder.bodies + returned == [b"0", b"1", b"2", b"3", b"4"]
     assert side.count(channel, queue) == 0
 
 
 @behaviour()
-def test_a_consumer_on_nothing(side: Side) -> None:
-    assert side.code(lambda channel: channel.basic_consume(side.unique(), ack)) == 404
-
-
-@behaviour()
-def test_quorum_gets_and_global_limits(side: Side) -> None:
-    channel = side.channel()
+def test_quorum_gets_and_global_limits(side: Side, channel: Any) -> None:
     queue = side.queue(channel, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
     assert side.code(lambda ch: ch.basic_get(queue)) == 405
     limited = side.channel()
@@ -264,9 +215,7 @@ def test_quorum_gets_and_global_limits(side: Side) -> None:
 
 
 @behaviour(54)
-def test_cancelling_a_generator_requeues_what_it_has_not_yielded(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_cancelling_a_generator_requeues_what_it_has_not_yielded(side: Side, channel: Any, queue: str) -> None:
     side.publish(channel, queue, 0, 1, 2)
     method, _, _ = next(channel.consume(queue))
     channel.cancel()

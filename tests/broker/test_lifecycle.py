@@ -12,8 +12,7 @@ from broker.sides import Side, ack
 
 
 @behaviour(151)
-def test_unused_queues_expire(side: Side) -> None:
-    channel = side.channel()
+def test_unused_queues_expire(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-expires": 50})
     side.wait(0.2)
     side.eventually(lambda: not side.exists(queue), "its end", pause=0.2)  # because a look is a use
@@ -40,12 +39,6 @@ def test_use_keeps_a_queue(side: Side) -> None:
     side.wait(1.5 * lease)
     for queue in queues:
         side.eventually(lambda queue=queue: not side.exists(queue), "its end", pause=1.5 * lease)
-
-
-@behaviour(151)
-@pytest.mark.parametrize("expires", [0, -1, "10"])
-def test_leases_that_are_none(side: Side, expires: object) -> None:
-    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments={"x-expires": expires})) == 406
 
 
 EIGHT: dict[str, Callable[[Any, str], object]] = {
@@ -96,18 +89,15 @@ def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
     ids=str,
 )
 @behaviour(153)
-def test_redeclaring_a_queue_otherwise(side: Side, change: dict[str, Any]) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_redeclaring_a_queue_otherwise(side: Side, channel: Any, queue: str, change: dict[str, Any]) -> None:
     channel.queue_declare(queue)
     code = side.code(lambda ch: ch.queue_declare(queue, **change), channel)
     assert code == (405 if "exclusive" in change else 406)
 
 
 @behaviour(153)
-def test_redeclaring_ones_own_exclusive_queue(side: Side) -> None:
+def test_redeclaring_ones_own_exclusive_queue(side: Side, channel: Any) -> None:
     """Exclusive queues are never durable."""
-    channel = side.channel()
     queue = side.queue(channel, exclusive=True, durable=True)
     channel.queue_declare(queue, exclusive=True)
     channel.queue_declare(queue, exclusive=True, durable=True)
@@ -118,8 +108,8 @@ def test_redeclaring_ones_own_exclusive_queue(side: Side) -> None:
 
 @behaviour(153)
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_automatic_queues_end_with_their_last_consumer(side: Side, how: str) -> None:
-    channel, other = side.channel(), side.channel()
+def test_automatic_queues_end_with_their_last_consumer(side: Side, channel: Any, how: str) -> None:
+    other = side.channel()
     queue = side.queue(channel, auto_delete=True)
     side.publish(channel, queue, 1)
     assert side.count(channel, queue) == 1  # it never had a consumer
@@ -134,8 +124,7 @@ def test_automatic_queues_end_with_their_last_consumer(side: Side, how: str) -> 
 
 
 @behaviour(153)
-def test_names(side: Side) -> None:
-    channel = side.channel()
+def test_names(side: Side, channel: Any) -> None:
     with pytest.raises(side.exceptions.ShortStringTooLong):
         channel.queue_declare("q" * 256)
     if side.name == "manytail":  # a server removes line ends too, but pika waits for an answer that contains them
@@ -146,32 +135,12 @@ def test_names(side: Side) -> None:
     assert side.code(lambda ch: ch.queue_declare("", passive=True), channel) == 404
 
 
-@behaviour()
-def test_quorum_queues_have_to_be_durable(side: Side) -> None:
-    arguments = {"x-queue-type": "quorum"}
-    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
-    assert (
-        side.code(
-            lambda channel: channel.queue_declare(side.unique(), durable=True, exclusive=True, arguments=arguments)
-        )
-        == 406
-    )
-    assert (
-        side.code(
-            lambda channel: channel.queue_declare(
-                side.unique(), durable=True, arguments=arguments | {"x-max-priority": 2}
-            )
-        )
-        == 406
-    )
-
-
 ASKED: list[tuple[dict[str, Any], int | None]] = [
     ({"arguments": {"x-delivery-limit": 2}}, 406),
     ({"arguments": {"x-queue-type": "nonsense"}}, 406),
     ({"arguments": {"x-single-active-consumer": "yes"}}, 406),
     ({"arguments": {"x-max-length": True}}, 406),
-    ({"arguments": {"x-max-priority": 0}}, None),
+    *(({"arguments": {"x-max-priority": priorities}}, None) for priorities in (0, 1, 255)),
     ({"durable": True, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": -1}}, None),
     ({"durable": True, "arguments": {"x-queue-type": "quorum", "x-overflow": "reject-publish-dlx"}}, None),
 ]
@@ -179,36 +148,13 @@ ASKED: list[tuple[dict[str, Any], int | None]] = [
 
 @pytest.mark.parametrize(("asked", "code"), ASKED, ids=str)
 @behaviour(since="3.10")
-def test_what_a_declaration_may_ask_for(side: Side, asked: dict[str, Any], code: int | None) -> None:
-    channel = side.channel()
+def test_what_a_declaration_may_ask_for(side: Side, channel: Any, asked: dict[str, Any], code: int | None) -> None:
     assert side.code(lambda ch: side.queue(ch, **asked), channel) == code
 
 
 @behaviour()
-def test_flow_cannot_be_turned_off(side: Side) -> None:
-    assert side.channel().flow(True) is True
-    assert side.code(lambda channel: channel.flow(False)) == 540
-
-
-SHORTCUTS: dict[str, Callable[[Any], object]] = {
-    "get": lambda channel: channel.basic_get(""),
-    "purge": lambda channel: channel.queue_purge(""),
-    "delete": lambda channel: channel.queue_delete(""),
-    "bind": lambda channel: channel.queue_bind("", "amq.direct", "key"),
-    "unbind": lambda channel: channel.queue_unbind("", "amq.direct", "key"),
-}
-
-
-@pytest.mark.parametrize("operation", SHORTCUTS)
-@behaviour()
-def test_the_empty_name_on_a_channel_that_has_declared_no_queue(side: Side, operation: str) -> None:
-    assert side.code(SHORTCUTS[operation]) == 404
-
-
-@behaviour()
-def test_the_empty_name_of_a_queue_that_is_gone(side: Side) -> None:
-    channel = side.channel()
+def test_the_empty_name_of_a_queue_that_is_gone(side: Side, channel: Any) -> None:
     channel.queue_delete(side.queue(channel))
     assert channel.queue_delete("").method.message_count == 0
     channel.queue_unbind("", "amq.direct", "key")
-    assert side.code(SHORTCUTS["purge"], channel) == 404
+    assert side.code(lambda ch: ch.queue_purge(""), channel) == 404

@@ -8,12 +8,9 @@ from broker.behaviours import behaviour
 from broker.sides import Side
 
 
-def bounded(side: Side, length: int, **arguments: Any) -> tuple[Any, str]:
+def bounded(side: Side, length: int, **options: Any) -> tuple[Any, str]:
     channel = side.channel()
-    return channel, side.queue(
-        channel,
-        arguments={"x-max-length": length} | {name.replace("_", "-"): value for name, value in arguments.items()},
-    )
+    return channel, side.queue(channel, x_max_length=length, **options)
 
 
 @pytest.mark.parametrize("length", range(4))
@@ -21,7 +18,7 @@ def bounded(side: Side, length: int, **arguments: Any) -> tuple[Any, str]:
 def test_the_oldest_make_room(side: Side, length: int) -> None:
     channel, queue = bounded(side, length)
     side.publish(channel, queue, *range(6))
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(6 - length, 6)]
+    assert side.drain(channel, queue) == side.bodies(*range(6 - length, 6))
 
 
 @pytest.mark.parametrize("length", range(1, 4))
@@ -29,43 +26,36 @@ def test_the_oldest_make_room(side: Side, length: int) -> None:
 def test_the_unacknowledged_do_not_count(side: Side, length: int) -> None:
     channel, queue = bounded(side, length)
     side.publish(channel, queue, *range(length))
-    side.settle()
     for _ in range(length):
         channel.basic_get(queue)
     side.publish(channel, queue, *range(10, 10 + length))
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(10, 10 + length)]
+    assert side.drain(channel, queue) == side.bodies(*range(10, 10 + length))
 
 
 @pytest.mark.parametrize("length", range(4))
 @behaviour(147)
-def test_the_dropped_become_dead_letters(side: Side, length: int) -> None:
-    channel = side.channel()
+def test_the_dropped_become_dead_letters(side: Side, channel: Any, length: int) -> None:
     dead = side.queue(channel)
-    queue = side.queue(
-        channel, arguments={"x-max-length": length, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
-    )
+    queue = side.queue(channel, dead=dead, x_max_length=length)
     side.publish(channel, queue, *range(5))
-    side.settle()
-    assert side.drain(channel, dead) == [str(number).encode() for number in range(5 - length)]
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(5 - length, 5)]
+    assert side.drain(channel, dead) == side.bodies(*range(5 - length))
+    assert side.drain(channel, queue) == side.bodies(*range(5 - length, 5))
 
 
 @pytest.mark.parametrize("letters", [False, True])
 @pytest.mark.parametrize("length", [1, 3])
 @behaviour(148)
-def test_requeueing_into_a_full_queue_drops_what_comes_back(side: Side, length: int, letters: bool) -> None:
-    channel = side.channel()
+def test_requeueing_into_a_full_queue_drops_what_comes_back(
+    side: Side, channel: Any, length: int, letters: bool
+) -> None:
     dead = side.queue(channel)
-    extra = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead} if letters else {}
-    queue = side.queue(channel, arguments={"x-max-length": length} | extra)
+    queue = side.queue(channel, dead=dead if letters else None, x_max_length=length)
     side.publish(channel, queue, *range(length))
-    side.settle()
     tags = [channel.basic_get(queue)[0].delivery_tag for _ in range(length)]
     side.publish(channel, queue, *range(10, 10 + length))
-    side.settle()
     channel.basic_nack(tags[-1], multiple=True)
-    assert side.drain(channel, queue) == [str(number).encode() for number in range(10, 10 + length)]
-    assert side.drain(channel, dead) == ([str(number).encode() for number in range(length)] if letters else [])
+    assert side.drain(channel, queue) == side.bodies(*range(10, 10 + length))
+    assert side.drain(channel, dead) == (side.bodies(*range(length)) if letters else [])
 
 
 @behaviour(145)
@@ -73,7 +63,6 @@ def test_a_length_of_zero_with_somebody_who_takes(side: Side) -> None:
     channel, queue = bounded(side, 0)
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, 1, 2)
-    side.settle()
     assert recorder.bodies == [b"1", b"2"]
 
 
@@ -82,7 +71,6 @@ def test_reject_publish_looks_at_the_limit_before_the_consumers(side: Side) -> N
     channel, queue = bounded(side, 0, x_overflow="reject-publish")
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, 1)
-    side.settle()
     assert recorder.bodies == []
 
 
@@ -90,25 +78,14 @@ def test_reject_publish_looks_at_the_limit_before_the_consumers(side: Side) -> N
 def test_reject_publish_drops_nothing_that_comes_back(side: Side) -> None:
     channel, queue = bounded(side, 1, x_overflow="reject-publish")
     side.publish(channel, queue, 1)
-    side.settle()
     tag = channel.basic_get(queue)[0].delivery_tag
     side.publish(channel, queue, 2, 3)
-    side.settle()
     channel.basic_nack(tag)
     assert side.drain(channel, queue) == [b"1", b"2"]
 
 
-@behaviour()
-@pytest.mark.parametrize(
-    "arguments", [{"x-max-length": -1}, {"x-max-length": "1"}, {"x-max-length": 1, "x-overflow": "nonsense"}], ids=str
-)
-def test_limits_that_are_none(side: Side, arguments: dict[str, Any]) -> None:
-    assert side.code(lambda channel: channel.queue_declare(side.unique(), arguments=arguments)) == 406
-
-
 @behaviour(149)
-def test_the_highest_priority_first(side: Side) -> None:
-    channel = side.channel()
+def test_the_highest_priority_first(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-max-priority": 3})
     for body, priority in (("1a", 1), ("3a", 3), ("2a", 2), ("none", None), ("3b", 3), ("9", 9), ("1b", 1)):
         side.publish(channel, queue, body, priority=priority)
@@ -116,28 +93,18 @@ def test_the_highest_priority_first(side: Side) -> None:
 
 
 @behaviour(149)
-def test_requeued_inside_its_priority(side: Side) -> None:
-    channel = side.channel()
+def test_requeued_inside_its_priority(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-max-priority": 2})
     for body, priority in (("2a", 2), ("2b", 2), ("1a", 1)):
         side.publish(channel, queue, body, priority=priority)
-    side.settle()
     tag = channel.basic_get(queue)[0].delivery_tag
     channel.basic_nack(tag)
     assert side.drain(channel, queue) == [b"2a", b"2b", b"1a"]
 
 
 @behaviour(149)
-def test_the_highest_priority_is_dropped_first(side: Side) -> None:
-    channel = side.channel()
+def test_the_highest_priority_is_dropped_first(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-max-priority": 2, "x-max-length": 2})
     for body, priority in (("1a", 1), ("2a", 2), ("1b", 1)):
         side.publish(channel, queue, body, priority=priority)
     assert side.drain(channel, queue) == [b"1a", b"1b"]
-
-
-@behaviour(150)
-@pytest.mark.parametrize(("priorities", "code"), [(-10, 406), (260, 406), (255, None), (1, None)])
-def test_how_many_priorities(side: Side, priorities: int, code: int | None) -> None:
-    channel = side.channel()
-    assert side.code(lambda ch: side.queue(ch, arguments={"x-max-priority": priorities}), channel) == code

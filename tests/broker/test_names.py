@@ -146,13 +146,3 @@ def test_a_returned_message_has_pikas_fields() -> None:
 
     assert shape(ReturnedMessage.__init__) == shape(Pikas.__init__)
     assert set(ReturnedMessage.__slots__) == set(Pikas.__slots__)
-
-
-def test_the_package_does_not_import_pika() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, manytail.broker; sys.exit('pika' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-
-

@@ -47,7 +47,6 @@ def test_settling_brings_as_many_more(side: Side, how: str) -> None:
     channel, _, recorder = prefetching(side)
     assert recorder.bodies == [b"0", b"1", b"2", b"3", b"4"]
     SETTLING[how](channel, recorder.tags)
-    side.settle()
     assert len(recorder.bodies) == 2 * PREFETCH
     again = how in ("multiple nack, requeued", "recover")
     assert recorder.bodies[PREFETCH:] == ([b"0", b"1", b"2", b"3", b"4"] if again else [b"5", b"6", b"7", b"8", b"9"])
@@ -59,7 +58,6 @@ def test_a_get_gives_no_credit(side: Side) -> None:
     method, _, body = channel.basic_get(queue)
     assert body == b"5"
     channel.basic_ack(method.delivery_tag)
-    side.settle()
     assert len(recorder.bodies) == PREFETCH
 
 
@@ -68,7 +66,6 @@ def test_publishing_tops_up_to_the_prefetch(side: Side) -> None:
     channel, queue, recorder = prefetching(side, messages=2)
     assert len(recorder.bodies) == 2
     side.publish(channel, queue, *range(10))
-    side.settle()
     assert len(recorder.bodies) == PREFETCH
 
 
@@ -85,24 +82,18 @@ def test_a_prefetch_of_zero_is_none(side: Side) -> None:
 
 
 @behaviour(39)
-def test_a_prefetch_is_for_consumers_that_start_later(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_a_prefetch_is_for_consumers_that_start_later(side: Side, channel: Any, queue: str) -> None:
     before = side.consume(channel, queue)
     channel.basic_qos(prefetch_count=1)
     after = side.consume(channel, queue)
     side.publish(channel, queue, *range(10))
-    side.settle()
     assert (len(before.bodies), len(after.bodies)) == (9, 1)
 
 
 @behaviour(39)
-def test_both_limits_hold(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
+def test_both_limits_hold(side: Side, channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=2)
     channel.basic_qos(prefetch_count=3, global_qos=True)
     first, second = side.consume(channel, queue), side.consume(channel, queue)
     side.publish(channel, queue, *range(10))
-    side.settle()
     assert sorted((len(first.bodies), len(second.bodies))) == [1, 2]

@@ -37,7 +37,6 @@ def test_the_empty_name_is_the_last_queue(side: Side) -> None:
     queue = side.queue(channel)
     channel.queue_bind("", exchange, "")
     side.publish(channel, queue, 1, exchange=exchange)
-    side.settle()
     assert channel.basic_get("", True)[2] == b"1"
     assert side.code(lambda ch: ch.basic_get("", True)) == 404
 
@@ -60,14 +59,12 @@ def test_fanout_ignores_the_key(side: Side) -> None:
 
 
 @behaviour(97)
-def test_a_hash_matches_no_words_at_all(side: Side) -> None:
-    channel = side.channel()
+def test_a_hash_matches_no_words_at_all(side: Side, channel: Any) -> None:
     exchange = side.exchange(channel, "topic")
     queues = [side.queue(channel) for _ in range(100)]
     for queue in queues:
         channel.queue_bind(queue, exchange, "#")
     side.publish(channel, "", 1, exchange=exchange)
-    side.settle()
     assert [channel.basic_get(queue, True)[2] for queue in queues] == [b"1"] * 100
 
 
@@ -131,7 +128,6 @@ def test_topic_patterns_word_by_word(side: Side, key: str) -> None:
 
     channel, exchange, queues = bound(side, "topic", *PATTERNS)
     side.publish(channel, key, 1, exchange=exchange)
-    side.settle()
     got = {pattern for pattern, queue in queues.items() if side.get(channel, queue)[0] is not None}
     assert got == {pattern for pattern in PATTERNS if matches(split(pattern), split(key))}
 
@@ -154,8 +150,7 @@ HEADERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("match", "indices"), [("all", [7, 8]), (None, [7, 8]), ("any", [1, 3, 4, 5, 6, 7, 8, 9])])
 @behaviour(98, 100)
-def test_headers_all_and_any(side: Side, match: str | None, indices: list[int]) -> None:
-    channel = side.channel()
+def test_headers_all_and_any(side: Side, channel: Any, match: str | None, indices: list[int]) -> None:
     exchange, queue = side.exchange(channel, "headers"), side.queue(channel)
     arguments: dict[str, Any] = {"a": 1, "b": 2, "n": None, "x-x": 5}
     channel.queue_bind(queue, exchange, "", arguments | ({} if match is None else {"x-match": match}))
@@ -167,8 +162,7 @@ def test_headers_all_and_any(side: Side, match: str | None, indices: list[int]) 
 
 @pytest.mark.parametrize(("match", "expected"), [("all-with-x", [b"both"]), ("any-with-x", [b"a", b"x", b"both"])])
 @behaviour(99, since="3.10")
-def test_headers_with_x(side: Side, match: str, expected: list[bytes]) -> None:
-    channel = side.channel()
+def test_headers_with_x(side: Side, channel: Any, match: str, expected: list[bytes]) -> None:
     exchange, queue = side.exchange(channel, "headers"), side.queue(channel)
     channel.queue_bind(queue, exchange, "", {"x-match": match, "a": 1, "x-b": 2})
     for name, headers in (("a", {"a": 1}), ("x", {"x-b": 2}), ("both", {"a": 1, "x-b": 2}), ("none", {"c": 1})):
@@ -177,8 +171,7 @@ def test_headers_with_x(side: Side, match: str, expected: list[bytes]) -> None:
 
 
 @behaviour(98)
-def test_headers_without_conditions(side: Side) -> None:
-    channel = side.channel()
+def test_headers_without_conditions(side: Side, channel: Any) -> None:
     exchange, everything, nothing = side.exchange(channel, "headers"), side.queue(channel), side.queue(channel)
     channel.queue_bind(everything, exchange, "", {"x-match": "all"})
     channel.queue_bind(nothing, exchange, "", {"x-match": "any"})
@@ -187,64 +180,16 @@ def test_headers_without_conditions(side: Side) -> None:
     assert (side.drain(channel, everything), side.drain(channel, nothing)) == ([b"1", b"2"], [])
 
 
-@behaviour(100)
-@pytest.mark.parametrize("match", [23, "nonsense"])
-def test_a_match_that_is_none(side: Side, match: object) -> None:
-    channel = side.channel()
-    exchange, queue = side.exchange(channel, "headers"), side.queue(channel)
-    assert side.code(lambda ch: ch.queue_bind(queue, exchange, "", {"x-match": match}), channel) == 406
-
-
 @behaviour(101)
-def test_mandatory_messages_are_returned_if_they_reach_no_queue(side: Side) -> None:
-    channel = side.channel()
+def test_mandatory_messages_are_returned_if_they_reach_no_queue(side: Side, channel: Any) -> None:
     queue, nowhere = side.queue(channel), side.unique()
-    returned: list[Any] = []
-    channel.add_on_return_callback(
-        lambda ch, method, properties, body: returned.append((method, properties.message_id, body))
-    )
+    returned = side.returned(channel)
     side.publish(channel, queue, "routed", mandatory=True)
     side.publish(channel, nowhere, "dropped")
     side.publish(channel, nowhere, "returned", mandatory=True, message_id="7")
-    side.settle()
-    ((method, message_id, body),) = returned
-    assert (body, message_id) == (b"returned", "7")
+    ((method, properties, body),) = returned
+    assert (body, properties.message_id) == (b"returned", "7")
     assert (method.reply_code, method.reply_text, method.exchange, method.routing_key) == (312, "NO_ROUTE", "", nowhere)
-
-
-@behaviour(103, 104, 105, 106)
-def test_the_default_exchange_is_fixed(side: Side) -> None:
-    channel = side.channel()
-    queue = side.queue(channel)
-    assert side.code(lambda ch: ch.queue_bind(queue, "", "key")) == 403
-    assert side.code(lambda ch: ch.queue_unbind(queue, "", "key")) == 403
-    assert side.code(lambda ch: ch.exchange_declare("", "direct")) == 403
-    assert side.code(lambda ch: ch.exchange_declare("", "direct", passive=True)) == 403
-    assert side.code(lambda ch: ch.exchange_delete("")) == 403
-    assert side.code(lambda ch: ch.exchange_bind("amq.direct", "", "key")) == 403
-    side.publish(channel, queue, 1)
-    assert side.drain(channel, queue) == [b"1"]
-
-
-@behaviour(101)
-def test_publishing_to_no_exchange(side: Side) -> None:
-    assert side.code(lambda channel: channel.basic_publish(side.unique("x"), "key", b"1")) == 404
-
-
-@behaviour()
-def test_reserved_names(side: Side) -> None:
-    assert side.code(lambda channel: channel.queue_declare("amq.mine")) == 403
-    assert side.code(lambda channel: channel.exchange_declare("amq.mine", "direct")) == 403
-    assert side.code(lambda channel: channel.exchange_delete("amq.direct")) == 403
-    for name, kind in (
-        ("amq.direct", "direct"),
-        ("amq.fanout", "fanout"),
-        ("amq.topic", "topic"),
-        ("amq.headers", "headers"),
-    ):
-        assert (
-            side.code(lambda channel, name=name, kind=kind: channel.exchange_declare(name, kind, durable=True)) is None
-        )
 
 
 @behaviour(until="4.0")

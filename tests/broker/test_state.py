@@ -108,42 +108,6 @@ def test_the_state_needs_no_thread(world: World, monkeypatch: pytest.MonkeyPatch
     assert world.delivered == [("a", 1, False, 1)]
 
 
-def test_deliveries_are_effects_in_the_order_of_their_tags(world: World) -> None:
-    channel = world.channel()
-    world.queue(channel)
-    world.consume(channel, "a")
-    world.consume(channel, "b")
-    world.publish(channel, 1, 2, 3)
-    assert world.delivered == [("a", 1, False, 1), ("b", 2, False, 2), ("a", 3, False, 3)]
-
-
-def test_credit_and_the_order_of_what_comes_back(world: World) -> None:
-    channel = world.channel()
-    world.queue(channel)
-    channel.qos(0, 2, False, world.now)
-    world.publish(channel, *range(6))
-    world.consume(channel, "a")
-    assert [body for *_, body in world.take_delivered()] == [0, 1]
-    world.settle(channel, "requeue", 1)
-    assert world.take_delivered() == [("a", 3, True, 0)]
-    world.settle(channel, "ack", 3, multiple=True)
-    assert [body for *_, body in world.take_delivered()] == [2, 3]
-    assert sorted(channel.unacked) == [4, 5]
-
-
-def test_the_channels_limit_counts_what_it_holds(world: World) -> None:
-    channel = world.channel()
-    world.queue(channel)
-    world.publish(channel, *range(4))
-    assert channel.get("q", False, world.now) is not None
-    channel.qos(0, 2, True, world.now)
-    world.consume(channel, "a")
-    world.consume(channel, "b", auto_ack=True)
-    assert [body for *_, body in world.take_delivered()] == [1]
-    world.settle(channel, "ack", 2)
-    assert [body for *_, body in world.take_delivered()] == [2]
-
-
 def test_times_to_live_end_at_their_time_and_become_dead_letters(world: World) -> None:
     channel = world.channel()
     world.queue(channel, "dead")
@@ -238,25 +202,6 @@ def test_a_refusal_changes_nothing(world: World) -> None:
             operation()
         assert raised.value.code == code
     assert (sorted(channel.unacked), len(world.host.effects), sorted(world.host.queues)) == ([1], 0, ["mine", "q"])
-
-
-def test_transactions_leave_effects_at_the_commit(world: World) -> None:
-    channel = world.channel()
-    world.queue(channel)
-    world.consume(channel, "a")
-    channel.tx_select()
-    assert world.publish(channel, 1) == ""
-    assert world.publish(channel, 2, key="none", mandatory=True) == ""
-    assert (world.delivered, world.returned) == ([], [])
-    channel.tx_commit(world.now)
-    world.end()
-    assert (world.take_delivered(), world.returned) == ([("a", 1, False, 1)], [2])
-    world.settle(channel, "requeue", 1)
-    channel.tx_rollback()
-    assert sorted(channel.unacked) == [1]
-    world.settle(channel, "requeue", 1)
-    channel.close(world.now)
-    assert (world.host.queues["q"].ready, world.delivered) == (1, [])
 
 
 def test_round_robin_is_by_priority_and_leaves_parked_ones_alone() -> None:

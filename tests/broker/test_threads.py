@@ -4,12 +4,13 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from support.threads import Threads, acting_when, ctrl_c, wait_asleep, wait_until
+from support.threads import Threads, acting_when, ctrl_c, run_all, wait_asleep, wait_until
 
 from broker.behaviours import behaviour
 from broker.sides import DEADLINE
@@ -28,6 +29,13 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def connection(broker: Broker) -> Connection:
     return broker.connect(max_workers=4)
+
+
+@pytest.fixture
+def channel(connection: Connection) -> Channel:
+    made = connection.channel()
+    made.queue_declare("q")
+    return made
 
 
 def awaited(event: threading.Event) -> None:
@@ -124,11 +132,7 @@ def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: i
         for number in range(messages):
             channel.basic_publish("all", "", (publisher, number))
 
-    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(publishers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(*[partial(publish, publisher) for publisher in range(publishers)])
     for event in done:
         awaited(event)
     assert wrong == []
@@ -139,9 +143,7 @@ def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: i
         )
 
 
-def test_one_consumer_without_requeues_sees_each_publishers_order(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_one_consumer_without_requeues_sees_each_publishers_order(channel: Channel) -> None:
     seen: list[tuple[int, int]] = []
     done = threading.Event()
 
@@ -156,11 +158,7 @@ def test_one_consumer_without_requeues_sees_each_publishers_order(connection: Co
         for number in range(500):
             channel.basic_publish("", "q", (publisher, number))
 
-    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(*[partial(publish, publisher) for publisher in range(4)])
     awaited(done)
     for publisher in range(4):
         assert [number for who, number in seen if who == publisher] == list(range(500))
@@ -201,12 +199,10 @@ def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_th
     assert (body, method.redelivered) == (b"1", True)
 
 
-def test_a_callback_that_raises_with_nobody_waiting(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callback_that_raises_with_nobody_waiting(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     done = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda args: (told.append(args.exc_value), done.set()))
-    channel = connection.channel()
-    channel.queue_declare("q")
     error = LookupError("mine")
 
     def callback(*_: Any) -> None:
@@ -222,9 +218,7 @@ def test_a_callback_that_raises_with_nobody_waiting(connection: Connection, monk
         channel.basic_get("q")
 
 
-def test_the_brokers_refusal_in_a_callback_is_raised_by_start_consuming(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_the_brokers_refusal_in_a_callback_is_raised_by_start_consuming(channel: Channel) -> None:
     channel.basic_publish("", "q", b"1")
 
     def callback(channel: Channel, *_: Any) -> None:
@@ -298,61 +292,35 @@ def test_start_consuming_from_a_callback_or_its_executor(broker: Broker) -> None
         connection.close()
 
 
-@pytest.mark.parametrize("how", ["close channel", "cancel", "stop", "close connection"])
-def test_a_callback_may_end_what_it_runs_in(connection: Connection, how: str) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
-    calls = {
-        "close channel": channel.close,
-        "cancel": lambda: channel.basic_cancel("tag"),
-        "stop": channel.stop_consuming,
-        "close connection": connection.close,
-    }
+ENDS: dict[str, Callable[[Connection, Channel], object]] = {
+    "cancel": lambda connection, channel: channel.basic_cancel("tag"),
+    "close channel": lambda connection, channel: channel.close(),
+    "close connection": lambda connection, channel: connection.close(),
+    "stop": lambda connection, channel: channel.stop_consuming(),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_callback_may_end_what_it_runs_in(connection: Connection, channel: Channel, how: str) -> None:
     done = threading.Event()
-
-    def callback(*_: Any) -> None:
-        calls[how]()
-        done.set()
-
-    channel.basic_consume("q", callback, consumer_tag="tag")
+    channel.basic_consume("q", lambda *_: (ENDS[how](connection, channel), done.set()), consumer_tag="tag")
     channel.basic_publish("", "q", b"")
     awaited(done)
 
 
 @pytest.mark.parametrize("how", ["cancel", "close channel", "close connection"])
-def test_ending_from_outside_waits_for_the_callback(connection: Connection, how: str) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_ending_from_outside_waits_for_the_callback(connection: Connection, channel: Channel, how: str) -> None:
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()
-
-    def callback(*_: Any) -> None:
-        entered.set()
-        awaited(leave)
-        left.set()
-
-    channel.basic_consume("q", callback, consumer_tag="tag")
+    channel.basic_consume("q", lambda *_: (entered.set(), awaited(leave), left.set()), consumer_tag="tag")
     for _ in range(3):
         channel.basic_publish("", "q", b"")
     awaited(entered)
-    calls = {
-        "cancel": lambda: channel.basic_cancel("tag"),
-        "close channel": channel.close,
-        "close connection": connection.close,
-    }
-    was_left: list[bool] = []
-
-    def end() -> None:
-        calls[how]()
-        was_left.append(left.is_set())
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    timer = threading.Timer(0.1, leave.set)
-    timer.start()
-    thread.join(DEADLINE)
-    timer.join()
-    assert was_left == [True]
-    assert left.is_set()
+    with Threads() as threads:
+        end = threads.start(lambda: (ENDS[how](connection, channel), left.is_set()))
+        wait_until(lambda: not channel.consumer_tags)
+        wait_asleep(end)
+        leave.set()
+        assert end.result()[1]
 
 
 @pytest.mark.parametrize(
@@ -437,9 +405,7 @@ def test_closing_a_connection_of_many_channels_requeues_a_message_once(broker: B
     assert (body, properties.headers) == (b"1", {"x-delivery-count": 1})
 
 
-def test_ctrl_c_while_basic_cancel_waits_requeues_what_was_not_seen(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_ctrl_c_while_basic_cancel_waits_requeues_what_was_not_seen(channel: Channel) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def callback(*_: Any) -> None:
@@ -456,18 +422,14 @@ def test_ctrl_c_while_basic_cancel_waits_requeues_what_was_not_seen(connection: 
     assert channel.queue_declare("q", passive=True).method.message_count == 2
 
 
-def test_cancelling_on_a_closed_channel_is_nothing(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_cancelling_on_a_closed_channel_is_nothing(channel: Channel) -> None:
     tag = channel.basic_consume("q", lambda *_: None)
     channel.close()
     assert channel.basic_cancel(tag) == []
     channel.stop_consuming(tag)
 
 
-def test_after_cancel_no_callback_begins(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_after_cancel_no_callback_begins(channel: Channel) -> None:
     for _ in range(20):
         seen: list[int] = []
         tag = channel.basic_consume("q", lambda ch, method, properties, body, seen=seen: seen.append(body))
@@ -483,9 +445,7 @@ def test_after_cancel_no_callback_begins(connection: Connection) -> None:
         channel.queue_purge("q")
 
 
-def test_start_consuming_waits_until_the_last_callback_has_ended(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_start_consuming_waits_until_the_last_callback_has_ended(channel: Channel) -> None:
     after: list[int] = []
 
     def callback(channel: Channel, *_: Any) -> None:
@@ -500,13 +460,11 @@ def test_start_consuming_waits_until_the_last_callback_has_ended(connection: Con
 
 
 def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no consumer any more, and start_consuming waits for the end of the callback."""
     hooked: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_value))
-    channel = connection.channel()
-    channel.queue_declare("q")
     waits = threading.Event()
     wait_idle = PoolLane.wait_idle
     monkeypatch.setattr(PoolLane, "wait_idle", lambda lane: (waits.set(), wait_idle(lane)))
@@ -523,9 +481,7 @@ def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
     assert hooked == []
 
 
-def test_consume_yields_in_the_callers_thread(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_consume_yields_in_the_callers_thread(channel: Channel) -> None:
     for number in range(5):
         channel.basic_publish("", "q", number)
     got = []
@@ -544,10 +500,8 @@ def test_consume_yields_in_the_callers_thread(connection: Connection) -> None:
     assert got == [0, 1]
 
 
-def test_cancelling_a_generator_by_its_tag_requeues_what_it_has_not_yielded(connection: Connection) -> None:
+def test_cancelling_a_generator_by_its_tag_requeues_what_it_has_not_yielded(channel: Channel) -> None:
     """What it has yielded stays with the channel, to be acknowledged."""
-    channel = connection.channel()
-    channel.queue_declare("q")
     for number in range(3):
         channel.basic_publish("", "q", number)
     messages = channel.consume("q", consumer_tag="tag")
@@ -612,9 +566,8 @@ def test_process_data_events_returns_as_soon_as_something_was_dispatched(
     connection.process_data_events(limit)
     assert time.monotonic() - began < DEADLINE
 
-def test_consume_ends_with_its_queue_and_tells_of_inactivity(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+
+def test_consume_ends_with_its_queue_and_tells_of_inactivity(channel: Channel) -> None:
     messages = channel.consume("q", inactivity_timeout=0.01)
     assert next(messages) == (None, None, None)
     channel.basic_publish("", "q", b"1")
@@ -716,9 +669,9 @@ def test_the_timer_thread_waits_for_another_timer_before_it_ends(
 
 
 @pytest.mark.parametrize("whose", ["channel", "connection"])
-def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Connection, whose: str) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_process_data_events_without_a_limit_waits_for_a_callback(
+    connection: Connection, channel: Channel, whose: str
+) -> None:
     ran: list[int] = []
     channel.basic_consume("q", lambda *_: ran.append(1), auto_ack=True)
     if whose == "channel":
@@ -755,9 +708,7 @@ def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
-def test_a_signal_handler_may_publish(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
+def test_a_signal_handler_may_publish(channel: Channel) -> None:
     published: list[int] = []  # a handler may interrupt itself
 
     def handler(*_: Any) -> None:
@@ -813,11 +764,9 @@ def test_a_signal_handler_that_raises_leaves_the_lock_to_others(connection: Conn
     assert interrupted > 0
 
 
-def test_properties_are_copied_at_publish_and_at_each_delivery(connection: Connection) -> None:
+def test_properties_are_copied_at_publish_and_at_each_delivery(channel: Channel) -> None:
     from manytail.broker import BasicProperties
 
-    channel = connection.channel()
-    channel.queue_declare("q")
     headers: dict[str, Any] = {"list": [1], "table": {"a": 1}}
     properties = BasicProperties(headers=headers, message_id="1")
     channel.basic_publish("", "q", b"", properties)
@@ -832,14 +781,8 @@ def test_properties_are_copied_at_publish_and_at_each_delivery(connection: Conne
     channel.basic_publish("", "q", "text")
     _, nothing, body = channel.basic_get("q")
     assert (nothing, body) == (BasicProperties(), b"text")
-
-
-def test_any_object_passes_as_it_is(connection: Connection) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
-    body = {"a": [1]}
-    channel.basic_publish("", "q", body)
-    assert channel.basic_get("q")[2] is body
+    channel.basic_publish("", "q", headers)  # any other object passes as it is
+    assert channel.basic_get("q")[2] is headers
 
 
 def test_closing_twice(broker: Broker) -> None:

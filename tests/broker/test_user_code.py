@@ -95,6 +95,13 @@ def connection(broker: Broker) -> Connection:
 
 
 @pytest.fixture
+def channel(connection: Connection) -> Channel:
+    made = connection.channel()
+    made.queue_declare("q")
+    return made
+
+
+@pytest.fixture
 def spy(broker: Broker) -> Iterator[Spy]:
     """The collector is off: it could run a finalizer anywhere, also in a section."""
     gc.collect()
@@ -180,10 +187,8 @@ def test_headers_are_compared_without_a_users_code(connection: Connection, spy: 
     ],
 )
 def test_what_is_refused_is_shown_outside(
-    connection: Connection, spy: Spy, call: Callable[[Channel, Thing], object]
+    connection: Connection, channel: Channel, spy: Spy, call: Callable[[Channel, Thing], object]
 ) -> None:
-    channel = connection.channel()
-    channel.queue_declare("q")
     with pytest.raises((TypeError, exceptions.AMQPError)):
         call(channel, type("SpiedThing", (Thing,), {"spy": spy})())
 
@@ -275,13 +280,11 @@ def test_plain_messages_that_expire_start_no_thread(broker: Broker, monkeypatch:
     assert not started
 
 
-def test_callbacks_are_let_go_outside(connection: Connection, spy: Spy) -> None:
+def test_callbacks_are_let_go_outside(connection: Connection, channel: Channel, spy: Spy) -> None:
     def callback() -> Callable[..., None]:
         body = Body(spy)
         return lambda *_: print(body)
 
-    channel = connection.channel()
-    channel.queue_declare("q")
     channel.basic_consume("q", callback(), consumer_tag="tag")
     channel.basic_cancel("tag")
     channel.basic_consume("q", callback())

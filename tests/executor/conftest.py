@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.threads import DEADLINE, LONG, Hang, wait_until
 
-from manytail.executor import KeyedExecutor
+from manytail.executor import KeyedExecutor, Lane
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +54,11 @@ def executor(gate: Gate) -> Iterator[KeyedExecutor]:
     yield executor
     gate.open()
     executor.shutdown()
+
+
+@pytest.fixture
+def lane(executor: KeyedExecutor) -> Lane:
+    return executor.lane("a")
 
 
 @pytest.fixture

@@ -37,18 +37,6 @@ static void pause_a_while(void) {
     }
 }
 
-/* A timeout of the public API: for ever, none, or so short that it often ends before anything comes. */
-static int64_t some_timeout(void) {
-    switch (native_random(3)) {
-    case 0:
-        return 0;
-    case 1:
-        return 1 + (int64_t)native_random(60000);
-    default:
-        return FOREVER;
-    }
-}
-
 /* ----------------------------------------------------------------------------------------------------------- items */
 typedef struct {
     int putter, tail, front;
@@ -466,11 +454,9 @@ static void patient_getter(int unused) {
     CHECK(r == MT_SHUTDOWN, "get: %d", r);
 }
 
-static void impatient_getters(void) {
-    int step, i;
-    wake_begin(0);
-    start(patient_getter, 1);
-    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
+/* Put one item after the other, each when the one before has come out; then the end of the queue, and of all. */
+static void one_by_one(void) {
+    int step;
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
         CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
@@ -481,6 +467,14 @@ static void impatient_getters(void) {
     MQ(shut_queue)(w.q, 0, 0);
     join_from(0);
     wake_end();
+}
+
+static void impatient_getters(void) {
+    int i;
+    wake_begin(0);
+    start(patient_getter, 1);
+    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
+    one_by_one();
 }
 
 static void impatient_putter(int i) {
@@ -620,32 +614,13 @@ static void task_getter(int unused) {
 }
 
 static void tasks(void) {
-    int step;
     wake_begin(0);
     start(task_getter, 2);
     start(patient_getter, 1);
-    for (step = 0; step < STEPS; step++) {
-        if (step % 4) usleep((useconds_t)native_random(60));
-        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
-        arrive(1);
-        CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
-    }
-    MQ(shut_queue)(w.q, 0, 0);
-    join_from(0);
-    wake_end();
+    one_by_one();
 }
 
 /* ------------------------------------------------------------------------------------------------------------- main */
-static const scenario scenarios[] = {
-    {"mixed", mixed, 0},
-    {"items_for_all", items_for_all, 0},
-    {"room_for_all", room_for_all, 0},
-    {"impatient_getters", impatient_getters, 0},
-    {"impatient_putters", impatient_putters, 0},
-    {"ping", ping, 0},
-    {"tasks", tasks, 0},
-};
-
-int main(int argc, char **argv) {
-    return driver_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios, 300);
-}
+DRIVER_MAIN(300, {"mixed", mixed, 0}, {"items_for_all", items_for_all, 0}, {"room_for_all", room_for_all, 0},
+            {"impatient_getters", impatient_getters, 0}, {"impatient_putters", impatient_putters, 0}, {"ping", ping, 0},
+            {"tasks", tasks, 0})

@@ -32,18 +32,9 @@ static struct {
     _Atomic int putters_left, over;
 } m;
 
-static int64_t some_timeout(void) {
-    switch (m.patient ? 2 : native_random(3)) {
-    case 0:
-        return 0;
-    case 1:
-        return 1 + (int64_t)native_random(60000);
-    default:
-        return -1;
-    }
-}
+static int64_t some_patience(void) { return m.patient ? -1 : some_timeout(); }
 
-static int64_t some_deadline(void) { return WAITING(deadline_in)(some_timeout()); }
+static int64_t some_deadline(void) { return WAITING(deadline_in)(some_patience()); }
 
 static void end_of(cell *c) {
     CHECK(c->state == ALIVE, "an item ends that has ended");
@@ -118,7 +109,7 @@ static void taker(int index) {
     acquired_entry it;
     int r;
     do {
-        r = EQN(get_within)(s, &it, some_timeout());
+        r = EQN(get_within)(s, &it, some_patience());
         if (r == MT_OK) settle(&it, 0);
         CHECK(r == MT_OK || r == MT_EMPTY || r == MT_TIMEOUT || r == MT_SHUTDOWN, "get: %d", r);
     } while (r != MT_SHUTDOWN);
@@ -226,7 +217,4 @@ static void numbers(void) {
     CHECK(ENTRY(entry_dequeue)(&word, n + 1), "its holder cannot end it");
 }
 
-int main(int argc, char **argv) {
-    static const scenario all[] = {{"numbers", numbers, 1}, {"mixed", mixed, 0}};
-    return driver_main(argc, argv, all, sizeof all / sizeof *all, 100);
-}
+DRIVER_MAIN(100, {"numbers", numbers, 1}, {"mixed", mixed, 0})

@@ -334,9 +334,5 @@ static void fork_quiet(void) {
 }
 
 /* ------------------------------------------------------------------------------------------------------------- main */
-static const scenario scenarios[] = {
-    {"mixed", mixed, 0}, {"bounded", bounded, 0},           {"nested", nested, 0},         {"stall", stall, 0},
-    {"churn", churn, 1}, {"fork_running", fork_running, 0}, {"fork_quiet", fork_quiet, 0},
-};
-
-int main(int argc, char **argv) { return driver_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios, 40); }
+DRIVER_MAIN(40, {"mixed", mixed, 0}, {"bounded", bounded, 0}, {"nested", nested, 0}, {"stall", stall, 0},
+            {"churn", churn, 1}, {"fork_running", fork_running, 0}, {"fork_quiet", fork_quiet, 0})

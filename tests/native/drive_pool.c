@@ -135,7 +135,4 @@ static void mixed(void) {
     end();
 }
 
-int main(int argc, char **argv) {
-    static const scenario only = {"mixed", mixed, 0};
-    return driver_main(argc, argv, &only, 1, 100);
-}
+DRIVER_MAIN(100, {"mixed", mixed, 0})

@@ -348,7 +348,4 @@ static void forking(void) {
     end();
 }
 
-int main(int argc, char **argv) {
-    static const scenario all[] = {{"mixed", mixed, 0}, {"waiting", waiting, 0}, {"forking", forking, 0}};
-    return driver_main(argc, argv, all, 3, 300);
-}
+DRIVER_MAIN(300, {"mixed", mixed, 0}, {"waiting", waiting, 0}, {"forking", forking, 0})

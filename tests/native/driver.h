@@ -4,8 +4,8 @@
  *     DRIVER [-s SEED] [-r ROUNDS] [-d DEADLINE_SECONDS] [SCENARIO...]
  *
  * A round plays each scenario, or each one named, with random numbers made from the round's seed; so a failure is told
- * with the seed that leads there again, as far as threads let it. A driver defines DRIVER, its name, and calls
- * driver_main().
+ * with the seed that leads there again, as far as threads let it. A driver defines DRIVER, its name, and ends with
+ * DRIVER_MAIN().
  */
 #ifndef NATIVE_DRIVER_H
 #define NATIVE_DRIVER_H
@@ -63,6 +63,18 @@ static inline uint64_t native_random(uint64_t below) {
     x ^= x << 17;
     native_self.random = x;
     return (x >> 11) % below;
+}
+
+/* A timeout of the public API: for ever, none, or so short that it often ends before anything comes. */
+static inline int64_t some_timeout(void) {
+    switch (native_random(3)) {
+    case 0:
+        return 0;
+    case 1:
+        return 1 + (int64_t)native_random(60000);
+    default:
+        return -1;
+    }
 }
 
 static inline struct timespec native_time_in(int64_t ns) {
@@ -163,5 +175,12 @@ static inline int driver_main(int argc, char **argv, const scenario *scenarios, 
            (unsigned long long)first);
     return 0;
 }
+
+/* The main program: the rounds unless told, and the scenarios. */
+#define DRIVER_MAIN(rounds, ...)                                                                   \
+    int main(int argc, char **argv) {                                                              \
+        static const scenario scenarios[] = {__VA_ARGS__};                                         \
+        return driver_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios, (rounds)); \
+    }
 
 #endif

@@ -31,10 +31,6 @@ def driver(tmp_path_factory):
     return program
 
 
-def test_the_driver_names_its_scenarios():
-    assert {"churn", "stall", "fork_running", "fork_quiet", "nested", "bounded", "mixed"} == set(SCENARIOS)
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_reclamation(driver, scenario):
     ran = subprocess.run(

@@ -333,17 +333,17 @@ class Failing(Queue):
         return super()._get()
 
 
-def test_what_a_hook_raises_leaves_the_queue_as_it_was():
+@pytest.mark.parametrize(("hook", "items"), [("put", 0), ("get", 1)])
+def test_what_a_hook_raises_leaves_the_queue_as_it_was(hook, items):
     q = Failing(1)
-    q.failing = "put"
-    with pytest.raises(LookupError):
+    if items:
         q.put(1)
-    assert (q.qsize(), q.unfinished_tasks, q.mutex.locked()) == (0, 0, False)
-    q.put(1)
-    q.failing = "get"
+    q.failing = hook
     with pytest.raises(LookupError):
-        q.get()
-    assert (q.qsize(), q.unfinished_tasks, q.mutex.locked()) == (1, 1, False)
+        q.get() if items else q.put(1)
+    assert (q.qsize(), q.unfinished_tasks, q.mutex.locked()) == (items, items, False)
+    if not items:
+        q.put(1)
     assert q.get() == 1
 
 
@@ -490,18 +490,27 @@ def test_a_finalizer_puts_into_the_queue_that_lets_it_go():
     assert len(q.queue) == 1            # entering locked mode drops no item
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_queues_work_after_fork():
-    assert run_script("""
-import os, threading, warnings
+FORKING = """
+import collections, os, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from manytail.queue import PriorityQueue, Queue, SimpleQueue
 inside, go_on = threading.Event(), threading.Event()
+def stay():
+    inside.set()
+    go_on.wait()
+def ended(child):
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+@forks
+def test_queues_work_after_fork():
+    assert run_script(FORKING + """
+from manytail.queue import PriorityQueue, Queue, SimpleQueue
 class Slow(Queue):
     def _put(self, item):
         if item == "slow":
-            inside.set()
-            go_on.wait()
+            stay()
         super()._put(item)
 waiting = [Queue(), SimpleQueue(), PriorityQueue()]
 threads = [threading.Thread(target=q.get) for q in waiting] + [threading.Thread(target=waiting[0].join)]
@@ -516,7 +525,7 @@ if child == 0:
         q.put(1)
         assert q.get(timeout=60) == 1, q
     os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ended(child)
 go_on.set()
 for q in waiting:
     q.put(1)
@@ -527,13 +536,11 @@ print("done")
 """) == "done\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@forks
 def test_a_fork_while_a_queue_is_about_to_enter_locked_mode():
     """The queue is registered for forks before its conditions are set, and another thread may fork in between. Here a
     profile function does."""
-    assert run_script("""
-import os, sys, warnings
-warnings.simplefilter("ignore", DeprecationWarning)
+    assert run_script(FORKING + """
 from manytail.queue import Queue
 q, children = Queue(), []
 def fork(frame, event, argument):
@@ -548,19 +555,17 @@ sys.setprofile(fork)
 q.mutex
 sys.setprofile(None)
 assert len(children) == 1
-assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+ended(children[0])
 print("done")
 """) == "done\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@forks
 def test_a_fork_while_another_thread_is_inside_acquire_of_the_mutex():
     """It has the lock and waits for the GIL. Here a lock of Python code waits in its place. What the thread that forks
     holds it still holds in the child."""
-    assert run_script("""
-import os, threading, warnings
-warnings.simplefilter("ignore", DeprecationWarning)
-inside, go_on, Lock = threading.Event(), threading.Event(), threading.Lock
+    assert run_script(FORKING + """
+Lock = threading.Lock
 class Slow:
     def __init__(self):
         self.lock = Lock()
@@ -568,8 +573,7 @@ class Slow:
     def acquire(self, *arguments):
         taken = self.lock.acquire(*arguments)
         if threading.current_thread() is not threading.main_thread():
-            inside.set()
-            go_on.wait()
+            stay()
         return taken
 threading.Lock = Slow
 from manytail.queue import LifoQueue
@@ -581,7 +585,7 @@ with q.mutex:
 if child == 0:
     q.put(1)
     os._exit(q.get(timeout=60) - 1)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ended(child)
 thread = threading.Thread(target=q.put, args=(1,))
 thread.start()
 inside.wait()
@@ -591,24 +595,21 @@ if child == 0:
     os._exit(q.get(timeout=60) - 2)
 go_on.set()
 thread.join()
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ended(child)
 print("done")
 """) == "done\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@forks
 def test_a_fork_while_another_thread_enters_locked_mode():
     """The child completes the move. Without the GIL that thread may wait for a lock when another one forks; here it
     waits in a deque of Python code."""
-    assert run_script("""
-import collections, os, threading, warnings
-warnings.simplefilter("ignore", DeprecationWarning)
-inside, go_on, deque = threading.Event(), threading.Event(), collections.deque
+    assert run_script(FORKING + """
+deque = collections.deque
 class Slow(deque):
     def append(self, item):
         if item == "slow":
-            inside.set()
-            go_on.wait()
+            stay()
         super().append(item)
 collections.deque = Slow
 from manytail.queue import Queue
@@ -628,7 +629,7 @@ assert q.unfinished_tasks == 3
 assert [q.get(timeout=60) for _ in items] == items
 if child == 0:
     os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ended(child)
 print("done")
 """) == "done\n"
 
