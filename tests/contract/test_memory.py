@@ -123,8 +123,9 @@ from contract.structures import STRUCTURES
 warnings.simplefilter("ignore")
 new = STRUCTURES[{name!r}]
 new.options = {{"key": lambda item: 0}} if getattr(new, "options", None) else {{}}
-# CPython 3.13 lets 10,000 deallocations nest whatever the stack is: there nested lists overflow 256 KiB too.
-kib, depth = (4096, 20_000) if sys.version_info[:2] == (3, 13) else (256, 5_000)
+# CPython 3.13 lets 10,000 deallocations nest whatever the stack is: there nested lists overflow 256 KiB too. Without
+# optimisation (MANYTAIL_DEBUG) the frames of these need 4.5 MiB, with it less than 2.
+kib, depth = (8192, 20_000) if sys.version_info[:2] == (3, 13) else (256, 5_000)
 
 def nest():
     inner = None

@@ -192,6 +192,41 @@ print(*ran)
 """) == ["KeyboardInterrupt", "pending", "after"]
 
 
+def test_an_exception_anywhere_in_the_start_of_a_thread_leaves_the_executor_whole():
+    """Raised where a signal handler may: as a function of `threading` begins, and after a call that it makes."""
+    assert script("""
+class Interrupted(BaseException):
+    pass
+
+def is_reached(number):
+    # Raise at this point of a submit.
+    left = number
+    def look(frame, event, argument):
+        nonlocal left
+        if event in ("call", "return", "c_return") and frame.f_code.co_filename == threading.__file__:
+            left -= 1
+            if left == 0:
+                raise Interrupted       # CPython takes away a profile function that has raised
+    try:
+        sys.setprofile(look)
+        executor.submit(int)
+    except Interrupted:
+        assert left == 0
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+number, reached = 0, True
+while reached:
+    number += 1
+    executor = KeyedExecutor(1)
+    reached = is_reached(number)
+    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+    executor.shutdown()
+print(number > 10)
+""") == ["True"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_signal_handler_may_submit_and_cancel_at_any_time():
     assert script("""

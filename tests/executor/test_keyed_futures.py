@@ -301,6 +301,8 @@ def test_ctrl_c_while_a_thread_starts_is_raised_and_the_thread_counts(monkeypatc
 
     def interrupted(thread):
         start(thread)
+        (claim,) = thread._args
+        wait_until(lambda: not claim)  # it works
         raise KeyboardInterrupt
 
     with KeyedExecutor(1) as executor:

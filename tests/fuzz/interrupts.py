@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 
-AGAIN = 0.0001  # seconds until the next signal, if one came outside of these calls
+AGAIN = 0.0003  # seconds until the next signal, if one came outside of these calls
 
 
 class Interrupt(KeyboardInterrupt):
@@ -14,39 +14,45 @@ class Interrupt(KeyboardInterrupt):
 
 
 class Interrupted:
-    """While the block runs, `after` sets the timer. inside: the function whose frame must be on the stack."""
+    """While the block runs, `after` sets the timer. inside: whether a frame belongs to one of these calls. never: code
+    in which the handler does not act all the same."""
 
-    def __init__(self, inside: CodeType) -> None:
-        self._inside = inside
+    def __init__(self, inside: Callable[[FrameType], bool], never: CodeType | None = None) -> None:
+        self._inside, self._never = inside, never
+        self._delays: Iterator[float] = iter(())
         self._act: Callable[[], None] | None = None
 
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
-        self._act = act
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    def after(self, delays: Iterable[float], act: Callable[[], None]) -> None:
+        """Act after each of these times in turn, in seconds."""
+        self._delays, self._act = iter(delays), act
+        self._set()
+
+    def _set(self) -> None:
+        delay = next(self._delays, None)
+        signal.setitimer(signal.ITIMER_REAL, 0 if delay is None else max(delay, 1e-6))
 
     def cancel(self) -> None:
         self._act = None
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code is not self._inside:
-            frame = frame.f_back
-        if number == signal.SIGINT:
+        while frame is not None and not self._inside(frame):
+            frame = None if frame.f_code is self._never else frame.f_back
+        act = self._act
+        if number == signal.SIGINT:  # a wake-up of a loop puts off what a handler raises in it, and sends this
             if frame is not None:
                 raise Interrupt
-        elif frame is None:
-            if self._act is not None:
-                signal.setitimer(signal.ITIMER_REAL, AGAIN)
-        else:
-            act, self._act = self._act, None
-            if act is not None:
-                act()
+        elif frame is None and act is not None:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        elif act is not None:
+            self._set()
+            act()
 
-    def __enter__(self) -> None:
-        # A wake-up of a loop puts off what a handler raises in it: SIGINT comes later.
-        self._before = [(number, signal.signal(number, self._handle)) for number in (signal.SIGALRM, signal.SIGINT)]
+    def __enter__(self) -> Interrupted:
+        signal.signal(signal.SIGALRM, self._handle)
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
 
     def __exit__(self, *error: object) -> None:
-        self.cancel()
-        for number, handler in self._before:
-            signal.signal(number, handler)
+        self.cancel()  # a last SIGALRM may still come
+        signal.signal(signal.SIGINT, self._before)

@@ -34,9 +34,12 @@ from manytail import (
     Batch,
     Breaker,
     BreakerOpen,
+    Budget,
     BudgetExceeded,
+    Concurrency,
     DeadlineExceeded,
     Outcome,
+    Rate,
     Retry,
     RetryLater,
     Shared,
@@ -100,7 +103,8 @@ class Case:
         self.options: dict[str, Any] = {}
         self.raises: dict[str, Any] = {}  # by option: the items for which the function raises
         self._draw_options()
-        self.broken = {item for name, items in self.raises.items() if name in self.options for item in items}
+        asked = {*self.options, *(["cost"] if self.costed else [])}
+        self.broken = {item for name, items in self.raises.items() if name in asked for item in items}
         sources = ["list", "range", "iterator", "slow", "raises"] + ["async"] * (3 if self.in_callers_loop else 0)
         self.source = random.choice(sources)
         self._draw_scripts()
@@ -142,22 +146,34 @@ class Case:
             maybe(0.5, order="key")
             maybe(0.5, per_key=random.choice([1, 2]))
             maybe(0.2, weights={0: 5, 1: 2})
-            maybe(0.1, per_key_rate=1e5)
         maybe(0.2, priority=self._asked("priority", lambda value: None if value % 7 == 0 else -value % 5))
         maybe(0.2, timeout=random.choice([60, 60, 0.05]))
         maybe(0.2, deadline=random.choice([60, 60, 0.01]))
         when_open = random.choice(["wait", "wait", "fail"])
         maybe(0.15, breaker=Breaker(random.choice([1, 3]), reset=0.001, when_open=when_open))
-        maybe(0.1, rate=1e5)
-        maybe(0.1, cost_rate=1e5)
-        maybe(0.2, cost=self._asked("cost", lambda value: value % 3))
-        maybe(0.1, budget=random.choice([0, 10, 1e6]))
+        self._draw_limits()
         self.names = self.items or 1
         if maybe(0.15, dedup=1000):
             self.names = random.choice([1, 3, self.names])
             options["item_id"] = self._asked("item_id", lambda value: value % self.names)
         maybe(0.2, progress=lambda seen: None)
         self.remembers = maybe(0.04, remember=None)
+
+    def _draw_limits(self) -> None:
+        random = self.random
+        cost = self._asked("cost", lambda value: value % 3) if random.random() < 0.3 else None
+        self.budget = random.choice([0, 10, 1e6]) if random.random() < 0.1 else 1e6
+        drawn = [
+            Rate(1e5),
+            Rate(1e5, cost=cost),
+            Budget(self.budget, cost=cost),
+            Concurrency(random.choice([3, 100]), cost=cost),
+            *([Rate(1e5, per_key=True)] if self.keys else []),
+        ]
+        limits = [limit for limit in drawn if random.random() < 0.1 or getattr(limit, "amount", 0) == self.budget < 1e6]
+        self.costed = any(limit.cost is not None for limit in limits)
+        if limits:
+            self.options["limits"] = limits
 
     def _asked(self, name: str, function: Any) -> Any:
         """A function of an item that raises for some values."""
@@ -195,7 +211,7 @@ class Case:
             options.get("timeout", 60) < 1
             or options.get("deadline", 60) < 1
             or options.get("breaker", Breaker(1)).when_open == "fail"
-            or options.get("budget", 1e6) < 1e6
+            or self.budget < 1e6
         )
         self.may_abandon = options.get("timeout", 60) < 1 and self.kind == "threads"
 
@@ -253,7 +269,7 @@ class Case:
         return steps
 
     def cost_of(self, value: int) -> float:
-        return value % 3 if "cost" in self.options else 1
+        return value % 3 if self.costed else 1
 
     @contextmanager
     def call(self, given: Any, delivery: Any) -> Iterator[tuple[list[int], list[str]]]:
@@ -558,8 +574,8 @@ class Case:
     def check_calls(self) -> None:
         raised = isinstance(self.error, LookupError) and self.end != "handler"  # by the input, at its end
         whole = (self.complete or raised) and not self.loose
-        if "budget" in self.options:
-            assert self.cost <= self.options["budget"], f"calls cost {self.cost}"
+        if self.budget < 1e6:
+            assert self.cost <= self.budget, f"calls cost {self.cost}"
         for value in range(self.items):
             if "dedup" in self.options and (self.loose or value in self.broken):
                 continue  # after a failure the next equal item is called

@@ -1,37 +1,114 @@
 """A call that runs a signal handler in its wait holds up nobody: each waiting call of every structure, with handlers
-that wait for another thread, wait in the same queue, wake their own call, and raise.
+that wait for another thread, wait in the same queue, wake their own call, outlast its timeout, and raise.
 
 The main thread waits, a signal comes while it sleeps. If its call kept its place in the list of waiters, or a wake-up,
 while the handler runs, the handler would wait for ever.
 """
 import faulthandler
+import functools
 import operator
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from support.threads import DEADLINE, Hang, Task, Threads, wait_asleep, wait_getters
+from support.threads import DEADLINE, Hang, Task, Threads, TooLate, in_time, wait_asleep, wait_getters
 
 from manytail import EntryQueue, MultiQueue
+from manytail._queue import Event
+from manytail.queue import Queue
 
 from .entry_pairs import ENTRY_PAIRS
-from .pairs import PAIRS, Pair
+from .pairs import PAIRS, Pair, Wait
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
-from .race import WOKEN, Interrupted, expect, once
+from .race import GAVE_UP, WOKEN, Interrupted, expect, once
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="signals are the main thread's"),
     pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX signals"),
 ]
 
-EACH_PAIR = pytest.mark.parametrize("pair", [
-    pytest.param(pair, id=name) for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS}.items()
-])
+
+class OfMutex(Pair):
+    """queue.mutex, which is held whenever a round begins."""
+
+    has_async = False
+
+    def __init__(self) -> None:
+        self.mutex = Queue().mutex
+        self.mutex.acquire()
+
+    def waiting(self) -> Wait:
+        return self.mutex.acquire
+
+    def wake(self) -> None:
+        self.mutex.release()
+
+
+class OfCondition(Pair):
+    """queue.not_empty, for users who count tokens of their own."""
+
+    has_async = False
+
+    def __init__(self) -> None:
+        self.condition = Queue().not_empty
+        self.tokens = 0
+
+    def waiting(self) -> Wait:
+        def wait(timeout: float | None = None) -> bool:
+            with self.condition:
+                if not self.condition.wait_for(lambda: self.tokens, timeout):
+                    return False
+                self.tokens -= 1
+                return True
+
+        return wait
+
+    def wake(self) -> None:
+        with self.condition:
+            self.tokens += 1
+            self.condition.notify()
+
+
+class OfEvent(Pair):
+    wakes = "all"
+    has_async = False
+
+    def begin(self) -> None:
+        self.event = Event()
+
+    def waiting(self) -> Wait:
+        return self.event.wait
+
+    def wake(self) -> None:
+        self.event.set()
+
+
+OWN_PAIRS: dict[str, type[Pair]] = {
+    "mutex acquire/release": OfMutex, "condition wait_for/notify": OfCondition, "event wait/set": OfEvent,
+}
+ALL_PAIRS = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS, **OWN_PAIRS}
+
+
+def each(pairs: dict[str, type[Pair]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("pair", [pytest.param(pair, id=name) for name, pair in pairs.items()])
+
+
+EACH_PAIR = each(ALL_PAIRS)
+WITH_TIMEOUT = {name: pair for name, pair in ALL_PAIRS.items() if pair.has_timeout}
+
+
+def wakes_at_once(name: str, pair: type[Pair]) -> bool:
+    """Not by a timer, nor by a thread that waits for the waiter. CPython's lock, in the mutex, does not look again."""
+    return "delayed" not in name and "last" not in name and not pair.wake_waits and pair is not OfMutex
+
+
+SPANS = (0.03, 1, 20)  # seconds: timeouts, each for a slower machine
 MAIN: Any = threading.main_thread()
 
 
@@ -40,31 +117,37 @@ def hang(number: int, frame: object) -> None:
     raise Hang(f"the main thread still waits after {DEADLINE} s (stacks on stderr)")
 
 
-class Wait:
+class Waiting:
     """One wait of the main thread, with a signal whose handler runs `act` while it sleeps."""
 
-    def __init__(self, pair: type[Pair], act: "Callable[[Wait], None]") -> None:
-        self.one, self.act = pair(), act
+    def __init__(self, pair: type[Pair], act: "Callable[[Waiting], None]", timeout: float | None = None) -> None:
+        self.one, self.act, self.timeout = pair(), act, timeout
         self.one.begin()
         self.signals = 0
 
-    def run(self) -> None:
+    def run(self, expected: str) -> None:
         before = signal.signal(signal.SIGUSR1, self.handle), signal.signal(signal.SIGALRM, hang)
         signal.setitimer(signal.ITIMER_REAL, DEADLINE)
         try:
             with Threads() as self.threads:
                 call = self.one.waiting()
+                if self.timeout is not None:
+                    call = functools.partial(call, timeout=self.timeout)
                 try:
                     self.outcome = self.wait(call, self.interrupt)
-                finally:
+                except TooLate:
+                    raise
+                except BaseException:
                     self.one.end()
+                    raise
+                self.one.end()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGUSR1, before[0])
             signal.signal(signal.SIGALRM, before[1])
             self.one.close()
         assert self.signals == 1
-        assert self.outcome == WOKEN
+        assert self.outcome == expected
 
     def wait(self, call: Callable[[], Any], when_asleep: Callable[[], None]) -> str:
         """Wait in the main thread; another thread calls `when_asleep` when it sleeps."""
@@ -77,6 +160,7 @@ class Wait:
 
         other = self.threads.start(act)
         going.put(None)
+        self.began = time.monotonic()
         outcome = once(self.one, call)
         other.result()      # what it did is complete before the round ends
         return outcome
@@ -86,6 +170,8 @@ class Wait:
 
     def handle(self, number: int, frame: object) -> None:
         self.signals += 1
+        if self.timeout is not None and time.monotonic() > self.began + self.timeout:
+            raise TooLate       # the call may have ended
         self.act(self)
 
     # What handlers do:
@@ -99,6 +185,11 @@ class Wait:
 
     def wait_too(self) -> None:
         assert self.wait(self.one.waiting(), self.one.wake) == WOKEN
+
+    def outlast(self) -> None:
+        """Until the timeout of the interrupted call has passed."""
+        assert self.timeout is not None
+        time.sleep(max(0.0, self.began + 2 * self.timeout - time.monotonic()))
 
     def next_round(self) -> None:
         """Of a pair that wakes one waiter: wake the interrupted call too, when its handler has ended."""
@@ -117,35 +208,55 @@ class Wait:
 
 @EACH_PAIR
 def test_a_handler_may_wait_until_another_waiter_is_served(pair: type[Pair]) -> None:
-    def act(wait: Wait) -> None:
+    def act(wait: Waiting) -> None:
         wait.wake_another()
         wait.next_round()
 
-    Wait(pair, act).run()
+    Waiting(pair, act).run(WOKEN)
 
 
 @EACH_PAIR
 def test_a_handler_may_wait_in_the_queue_that_it_interrupts(pair: type[Pair]) -> None:
-    def act(wait: Wait) -> None:
+    def act(wait: Waiting) -> None:
         wait.wait_too()
         wait.next_round()
 
-    Wait(pair, act).run()
+    Waiting(pair, act).run(WOKEN)
 
 
 @EACH_PAIR
 def test_a_handler_may_wake_the_call_that_it_interrupts(pair: type[Pair]) -> None:
-    Wait(pair, Wait.wake).run()
+    Waiting(pair, Waiting.wake).run(WOKEN)
 
 
 @EACH_PAIR
 def test_a_handler_that_raises_leaves_the_wake_up_to_another_waiter(pair: type[Pair]) -> None:
-    def act(wait: Wait) -> None:
+    def act(wait: Waiting) -> None:
         wait.wake_another()
         raise Interrupted
 
     with pytest.raises(Interrupted):
-        Wait(pair, act).run()
+        Waiting(pair, act).run(WOKEN)
+
+
+@each({name: pair for name, pair in WITH_TIMEOUT.items() if wakes_at_once(name, pair)})
+def test_a_handler_that_outlasts_the_timeout_may_wake_the_call(pair: type[Pair]) -> None:
+    """The call looks again before it gives up."""
+    def act(wait: Waiting) -> None:
+        wait.outlast()
+        wait.wake()
+
+    in_time(lambda seconds: Waiting(pair, act, seconds).run(WOKEN), *SPANS)
+
+
+@each(WITH_TIMEOUT)
+def test_a_handler_that_outlasts_the_timeout_may_wait_until_another_waiter_is_served(pair: type[Pair]) -> None:
+    """The call then gives up, unless all waiters were woken."""
+    def act(wait: Waiting) -> None:
+        wait.outlast()
+        wait.wake_another()
+
+    in_time(lambda seconds: Waiting(pair, act, seconds).run(WOKEN if pair.wakes == "all" else GAVE_UP), *SPANS)
 
 
 def test_a_wait_that_runs_a_handler_keeps_its_place() -> None:
