@@ -32,6 +32,7 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
+from manytail._queue import start_thread
 from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -322,7 +323,7 @@ class _Workers:
         thread = threading.Thread(target=self._work, args=(claim,), name=next(self._names))
         try:
             with self.lock:
-                thread.start()
+                start_thread(thread.start)
                 self.threads.add(thread)
         except BaseException as error:
             if _popped(claim):
