@@ -29,6 +29,16 @@ pytestmark = [
 Prepared: TypeAlias = tuple[Callable[[], object], Callable[[], object]]
 
 
+def often(call: Callable[[], object]) -> Callable[[], None]:
+    """A call that is so short that the signal would mostly come after it."""
+
+    def calls() -> None:
+        for _ in range(20):
+            call()
+
+    return calls
+
+
 # ----------------------------------------------------------------------------------------------------------- primitives
 def block() -> Prepared:
     lock, entered = threading.Lock(), 0
@@ -41,7 +51,7 @@ def block() -> Prepared:
     def other() -> None:
         assert lock.acquire(blocking=False)
 
-    return call, other
+    return often(call), other
 
 
 def reentrant_block() -> Prepared:
@@ -55,12 +65,13 @@ def reentrant_block() -> Prepared:
     def other() -> None:
         assert lock.acquire(blocking=False)
 
-    return call, other
+    return often(call), other
 
 
 def event() -> Prepared:
     happened = Event()
-    return lambda: (happened.set(), happened.wait(), happened.clear()), lambda: (happened.set(), happened.wait())
+    call = often(lambda: (happened.set(), happened.wait(), happened.clear()))
+    return call, lambda: (happened.set(), happened.wait())
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
@@ -91,7 +102,8 @@ def multiqueue() -> Prepared:
 def index_multiqueue() -> Prepared:
     queue = IndexMultiQueue()
     rows = queue.add("rows")
-    return lambda: (rows.put_many(range(3)), queue.get_many(3)), lambda: (rows.put(1), queue.get())
+    call = often(lambda: (rows.put_many(range(3)), queue.get_many(3)))
+    return call, lambda: (rows.put(1), queue.get())
 
 
 def entry_queue() -> Prepared:
@@ -114,7 +126,8 @@ def entry_queue() -> Prepared:
 def pubsub() -> Prepared:
     queue = PubSubQueue()
     subscriber = queue.subscribe()
-    return lambda: (queue.publish("item"), subscriber.get()), lambda: (queue.publish("other"), subscriber.get())
+    call = often(lambda: (queue.publish("item"), subscriber.get()))
+    return call, lambda: (queue.publish("other"), subscriber.get())
 
 
 def stdlib_queue() -> Prepared:
@@ -125,7 +138,7 @@ def stdlib_queue() -> Prepared:
         queue.get()
         queue.task_done()
 
-    return call, both(queue)
+    return often(call), both(queue)
 
 
 def stdlib_queue_in_locked_mode() -> Prepared:
@@ -161,7 +174,7 @@ def stdlib_queue_waits() -> Prepared:
 
 def simple_queue() -> Prepared:
     queue: Any = SimpleQueue()
-    return lambda: (queue.put(1), queue.get()), both(queue)
+    return often(lambda: (queue.put(1), queue.get())), both(queue)
 
 
 # --------------------------------------------------------------------------------------------------- executor and maps
