@@ -11,7 +11,7 @@ import common
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
 # All of mapping takes ten minutes under wine.
-ESSENTIALS = [f"tests/mapping/test_{name}.py" for name in ("concurrent_map", "batches", "limits")]
+ESSENTIALS = [f"tests/mapping/test_{name}.py" for name in ("concurrent_map", "limits")]
 USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups"]
 
 
