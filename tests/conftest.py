@@ -44,7 +44,10 @@ JVMS = pytest.StashKey[SharedClasses]()
 
 
 def refuse_stale_modules() -> None:
-    """A compiled module that is older than its .py would be tested in place of it."""
+    """A compiled module that is older than its .py would be tested in place of it. What is installed from a wheel has
+    the times of the installation."""
+    if Path(manytail.__path__[0]) != Path(__file__).parents[1] / "python" / "manytail":
+        return
     for path in Path(manytail.__path__[0]).rglob(f"*{EXTENSION_SUFFIXES[0]}"):
         source = path.with_name(path.name.removesuffix(EXTENSION_SUFFIXES[0]) + ".py")
         if source.exists() and source.stat().st_mtime > path.stat().st_mtime:
@@ -121,7 +124,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[JVMS].end()
+    if JVMS in config.stash:  # not where configuring has ended the run
+        config.stash[JVMS].end()
 
 
 def pytest_report_header() -> str:

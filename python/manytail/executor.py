@@ -32,7 +32,7 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
-from manytail._queue import Event
+from manytail._queue import start_thread
 from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -288,34 +288,6 @@ def _processors() -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- threads
-class _NoWait(threading.Event):
-    def wait(self, timeout: float | None = None) -> bool:
-        return True
-
-
-class _Thread(threading.Thread):
-    """Its `start` does not wait until it has begun: an exception of a signal handler in that wait can become a
-    RuntimeError, or leave a lock taken that the thread waits for. `join` waits for the beginning and the end."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._started: Any = _NoWait()
-        self._over = Event()
-
-    def run(self) -> None:
-        try:
-            super().run()
-        finally:
-            self._over.set()
-
-    def is_alive(self) -> bool:
-        return not self._over.is_set() or super().is_alive()
-
-    def join(self, timeout: float | None = None) -> None:
-        if self._over.wait(timeout):
-            super().join(timeout)
-
-
 class _Workers:
     """The worker threads of an executor."""
 
@@ -348,10 +320,10 @@ class _Workers:
         if self.broken:
             raise self.refusal()
         claim = [True]  # popped by the thread, which then works, or by this one: then the thread must not work
-        thread = _Thread(target=self._work, args=(claim,), name=next(self._names))
+        thread = threading.Thread(target=self._work, args=(claim,), name=next(self._names))
         try:
             with self.lock:
-                thread.start()
+                start_thread(thread.start)
                 self.threads.add(thread)
         except BaseException as error:
             if _popped(claim):

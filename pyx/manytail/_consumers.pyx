@@ -29,6 +29,7 @@ import weakref
 from _thread import start_new_thread
 from types import GenericAlias
 
+from manytail._queue import Event
 from manytail.errors import ClosedError, Empty, ShutDown
 
 cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}
@@ -438,7 +439,7 @@ class _Listener:
         self.callback = callback
         self.executor = executor
         self.lock = threading.RLock()   # guards stopped, thread, again, waiting
-        self.not_running = threading.Event()        # set when a task ends, cleared when the next one begins
+        self.not_running = Event()        # set when a task ends, cleared when the next one begins
         self.stopped = False
         self.thread = None              # of the running task
         self.again = False              # a task began while another ran
@@ -450,7 +451,7 @@ class _Listener:
     def _after_fork(self):
         """In the child of a fork: a task of another thread never ends, and may have held the lock."""
         self.lock = threading.RLock()
-        self.not_running = threading.Event()
+        self.not_running = Event()
         if self.thread != threading.get_ident():
             self.thread = None
 
@@ -530,8 +531,7 @@ class _Listener:
     def stop(self):
         with self.lock:
             self.stopped = True
-            # None: nothing runs. Do not wait then: a finalizer may call this inside not_running.set(), which holds the
-            # lock of the event.
+            # None: nothing runs. Do not wait then: the task that ends may be this thread's, below a finalizer.
             elsewhere = self.thread not in (None, threading.get_ident())
             waiting, self.waiting = self.waiting, None
         if waiting is not None:

@@ -51,7 +51,9 @@ from manytail._waiting cimport (
 
 import math
 import threading
+from _thread import start_new_thread
 from collections import deque
+from contextvars import copy_context
 from operator import index
 from types import GenericAlias
 
@@ -230,6 +232,76 @@ cdef class SimpleQueue(Fifo):
     def empty(self):
         """Whether get would have to wait."""
         return self.count() == 0
+
+
+# ------------------------------------------------------------------------------------- locks and threads, uninterrupted
+@cython.final
+@cython.no_gc               # the lock refers to nothing
+@cython.freelist(8)
+cdef class Held:
+    """`with Held(lock):` acquires a lock, and releases it when the block ends, however it ends. For interpreted code.
+
+    `with lock:` is not enough there: from CPython 3.14 on, a signal handler may run after `__enter__` and before the
+    block is protected (cpython issue 148874). If it raises, the lock stays held. A Held is known to its statement
+    alone: the exception frees it, and so releases the lock.
+
+    lock: its acquire and release run no Python code, as those of threading.Lock and RLock. timeout: of the acquire, in
+    seconds; `with Held(lock, timeout) as held:` says whether it succeeded."""
+    cdef object lock
+    cdef object timeout
+    cdef bint holds
+
+    def __cinit__(self, lock, timeout=None, /):
+        self.lock = lock
+        self.timeout = timeout
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a held lock: it belongs to one block in this process")
+
+    def __enter__(self):
+        if self.timeout is None:
+            self.lock.acquire()
+            self.holds = True
+        else:
+            self.holds = self.lock.acquire(True, self.timeout)
+        return self.holds
+
+    def __exit__(self, *error):
+        self.let_go()
+
+    def __dealloc__(self):
+        self.let_go()
+
+    cdef int let_go(self) except -1:
+        if self.holds:
+            self.holds = False
+            self.lock.release()
+        return 0
+
+
+def start_thread(start):
+    """Call the `start` of a thread. RuntimeError: the system has no more threads.
+
+    What a signal handler raises inside `threading.Thread.start` may leave a lock held that each start of a thread
+    takes. Handlers run in the main thread, so there another thread makes the call. If a handler raises in the wait for
+    it, the thread starts all the same, or the system has no more: its maker has to find out."""
+    if PyThread_get_thread_ident() != <unsigned long>threading.main_thread().ident:
+        start()
+        return
+    started, problems = Event(), []
+    start_new_thread(copy_context().run, (call_and_tell, start, started, problems))
+    started.wait()
+    if problems:
+        raise problems[0]
+
+
+def call_and_tell(start, started, problems):
+    """In the other thread."""
+    try:
+        start()
+    except BaseException as problem:
+        problems.append(problem)
+    started.set()
 
 
 # ---------------------------------------------------------------------------------------------------------- locked mode

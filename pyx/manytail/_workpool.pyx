@@ -571,7 +571,8 @@ cdef class Call:
     def cancel(self):
         """Cancel the call if it has not begun: True. Its slot in the lane is free before the callbacks run; waiters for
         the result get CancelledError. False: it runs or has run."""
-        with self._condition:
+        self._condition.acquire()       # the lock's own; `with` runs Python code, where a signal handler may raise
+        try:
             state = self._state
             if state in ("CANCELLED", "CANCELLED_AND_NOTIFIED"):
                 return True
@@ -579,10 +580,29 @@ cdef class Call:
                 return False
             self._state = "CANCELLED"
             self._condition.notify_all()
+        finally:
+            self._condition.release()
         if self.withdraw():
             self.set_running_or_notify_cancel()     # notifies wait() and as_completed(), which a worker would have done
         self._invoke_callbacks()
         return True
+
+    def set_running_or_notify_cancel(self):
+        """As of Future, which runs Python code between taking the lock and releasing it."""
+        self._condition.acquire()
+        try:
+            state = self._state
+            if state == "PENDING":
+                self._state = "RUNNING"
+                return True
+            if state == "CANCELLED":
+                self._state = "CANCELLED_AND_NOTIFIED"
+                for waiter in self._waiters:
+                    waiter.add_cancelled(self)
+                return False
+        finally:
+            self._condition.release()
+        return Future.set_running_or_notify_cancel(self)    # raises
 
     cdef object drop_out(self):
         """Cancel a call that was taken out of its lane."""

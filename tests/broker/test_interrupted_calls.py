@@ -1,16 +1,15 @@
 """Signal handlers that raise inside the calls of a broker, at any moment: a call takes effect whole, or not at all."""
 
 import itertools
-import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeAlias
 
 import pytest
 from support.counts import count
+from support.interrupted import Interrupted, interrupt, needs_a_timer
 
 import manytail
 from broker.audit import audit
@@ -25,10 +24,6 @@ pytestmark = [
 
 
 PACKAGE = manytail.__path__[0]
-
-
-class Interrupted(BaseException):
-    """What the signal handlers here raise."""
 
 
 class World:
@@ -203,44 +198,14 @@ def world() -> Iterator[World]:
     world.broker.close()
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+@needs_a_timer
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__[1:])
 def test_a_signal_handler_that_raises_at_any_moment(world: World, call: Prepared) -> None:
-    """The times are swept, so that each moment of the call has its turn, however fast the machine is."""
+    def after() -> None:
+        _check(world, call)
+        world.empty()
 
-    armed = False  # a thread that is not scheduled may get the signal late
-
-    def handler(*_: object) -> None:
-        if armed:
-            raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handler)
-    interrupted, wanted = 0, count(200, 10_000)
-    try:
-        for step in itertools.count():
-            operation = call(world)
-            try:
-                armed = True
-                signal.setitimer(signal.ITIMER_REAL, (1 + step % 60) * 1e-6)
-                operation()
-                armed = False
-            except Interrupted as error:
-                armed = False
-                interrupted += _came_inside(error)
-            _check(world, call)
-            world.empty()
-            if interrupted >= wanted:
-                return
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _came_inside(error: BaseException) -> bool:
-    """Whether a frame is between that of the test and that of the handler: the operation's."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return len(frames) > 2
+    interrupt(lambda: call(world), after, count(200, 10_000))
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__[1:])

@@ -12,7 +12,7 @@ import pytest
 from support.counts import count, count_of_races
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
-from manytail._queue import Event
+from manytail._queue import Event, Held
 from manytail._sections import Sections
 
 pytestmark = pytest.mark.thread_unsafe(reason="many threads, the switch interval, signals")
@@ -121,7 +121,7 @@ def test_an_exception_of_a_section_releases_the_lock() -> None:
 
 def enter_until_interrupted(sections: Sections) -> None:
     """The signal comes during the wait for the section, in the section or after it."""
-    with sections:
+    with Held(sections):
         """Nothing to do."""
     Event().wait(DEADLINE)
 

@@ -224,10 +224,10 @@ def test_a_worker_that_cannot_begin_without_memory_ends_the_map(
 @pytest.mark.parametrize("timeout", [None, 60], ids=["untimed", "timed"])
 def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None) -> None:
     class Lock:
-        def __enter__(self) -> None:
+        def acquire(self) -> None:
             failing()
 
-        def __exit__(self, *raised: object) -> None:
+        def release(self) -> None:
             lock.release()
 
     results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)

@@ -6,7 +6,8 @@ they are interrupted. The points of one thread are numbered, the consumer's or t
 raise. A profile function sees each call of a lock and each start and join of a thread, also those inside `threading`
 and `concurrent.futures`. It raises before the call, as if it were interrupted while it waits, or after it, when the
 interpreter serves signals. Our `Event` and the locks that an iterator or a `with` takes have stand-ins. For them no
-signal is served between the acquisition and the next step. Each iteration of a loop is a point too.
+signal is served between the acquisition and the next step. Threads are started as from the main thread, by another one.
+Each iteration of a loop is a point too.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from support.counts import LONG, part
 from support.threads import Threads, wait_until
 
 from manytail import Shared, aconcurrent_map, concurrent_map
-from manytail._queue import Event
+from manytail._queue import Event, start_thread
 from manytail.mapping import _map, _permits, _progress, _remember, _runner, _thread_runner, _threads, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
@@ -133,6 +134,12 @@ class WatchedEvent:
         return happened
 
 
+def watched_start(start: Callable[[], None]) -> None:
+    point("call start", sys._getframe(1))
+    start_thread(start)
+    point("return start", sys._getframe(1))
+
+
 class WatchedLoop(asyncio.SelectorEventLoop):
     """Ctrl-C while it waits goes through the loop and leaves its tasks where they are."""
 
@@ -156,6 +163,8 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(module, "threading", locks)
     for module in (_permits, _progress, _remember, _thread_runner, _threads, _workers):
         monkeypatch.setattr(module, "Event", WatchedEvent)
+    monkeypatch.setattr(_threads, "start_thread", watched_start)
+    monkeypatch.setattr(threading, "main_thread", threading.current_thread)  # each thread here stands for it
     for kind, name in ((_map.Results, "_stop"), (_map.Results, "__del__"), (_map.LoopRunner, "close")):
         monkeypatch.setattr(kind, name, resuming(getattr(kind, name)))
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # an interrupted finalizer

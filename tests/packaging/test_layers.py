@@ -26,7 +26,7 @@ KERNELS = [
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
     *("_build", "_lock", "_waiting", "_lifecycle", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
-    *("_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_queue", "_sections"),
+    *("_queue", "_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_sections"),
     "_timings",
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
@@ -35,10 +35,10 @@ SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part ma
 # What a part above the core may import from manytail, besides itself.
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
-    "executor": SHARED | {"manytail._workpool"},
+    "executor": SHARED | {"manytail._queue", "manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._queue", "manytail.executor"},
     "mapping": SHARED | {"manytail._queue", "manytail._timings"},
-    "spark": SHARED | {"manytail.mapping", "manytail._timings"},
+    "spark": SHARED | {"manytail._queue", "manytail._timings", "manytail.mapping"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
     | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},

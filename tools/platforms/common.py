@@ -72,10 +72,10 @@ def run(*command: object, log: Path | None = None, check: bool = True, **extra: 
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
-    """One process at a time does what `name` stands for, among all that share the cache."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f".{name}.lock").open("w") as lock:
+def alone(name: str, folder: Path = CACHE) -> Iterator[None]:
+    """One process at a time does what `name` stands for, among all that share the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -200,7 +200,7 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     setup = [*python, "-W", "ignore", "setup.py", "--quiet", "egg_info", "--egg-base", BUILD / name]
     build = ["build", "--build-base", BUILD / name, "build_ext", *options]
     pack = ["bdist_wheel", "--plat-name", tag, "--dist-dir", dist, "--bdist-dir", BUILD / name / "wheel"]
-    with alone("cython"):  # all builds share the C
+    with alone("cython", BUILD):  # all builds of this checkout share the C
         expected = int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
     said = run(*setup, *build, log=log, **environ, **unoptimized)
     for library in (BUILD / name).rglob("*.lib"):  # which a linker of Windows writes beside each module

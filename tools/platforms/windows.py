@@ -1,4 +1,4 @@
-"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, mapping.
+"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, mapping's essentials.
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
@@ -10,6 +10,8 @@ import common
 
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
+# All of mapping takes ten minutes under wine.
+ESSENTIALS = [f"tests/mapping/test_{name}.py" for name in ("concurrent_map", "limits")]
 USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups"]
 
 
@@ -48,7 +50,7 @@ def windows() -> None:
     if common.TESTS:
         parts = [common.TESTS]
     elif common.CHEAP:
-        parts = common.folders(["mapping"])
+        parts = [ESSENTIALS]
     else:
         parts = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
     common.tests(name, python, [[*part, "-k", "not trio"] for part in parts], **environ)

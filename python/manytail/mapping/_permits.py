@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from manytail._queue import Event
+from manytail._queue import Event, Held
 
 from ._leasing import LeaseAnswer, LeaseRequest, given_rates, limit_id
 from ._rates import Lead
@@ -71,7 +71,7 @@ class Permits:
     # ------------------------------------------------------------------------------------------------ requests
     def lease(self, wanted: list[LeaseRequest]) -> None:
         """Have `leased` called with these leases. Does not wait."""
-        with self._lock:
+        with Held(self._lock):
             if not self._stopped:
                 self._wanted += wanted
                 self._wake()
@@ -80,7 +80,7 @@ class Permits:
         """Take the costs of the items of a call from the budget. The result says which of them it had room for. None
         after `stop`."""
         request = Request(costs, Future())
-        with self._lock:
+        with Held(self._lock):
             if self._stopped:
                 request.answer.set_result(None)
             else:
@@ -91,7 +91,7 @@ class Permits:
     def give_back(self, cost: float) -> None:
         """Return the cost of a call that was deferred or is not made."""
         if self._budget is not None and cost:
-            with self._lock:
+            with Held(self._lock):
                 self._returned += cost
                 self._wake()
 
@@ -105,7 +105,7 @@ class Permits:
     # ------------------------------------------------------------------------------------------------ the end
     def stop(self) -> None:
         """No further call starts: release the waiting workers. The thread still stores returned costs, and ends."""
-        with self._lock:
+        with Held(self._lock):
             self._stopped = True
             self._give_up.set()
             self._changed.set()
@@ -116,7 +116,7 @@ class Permits:
 
     def flushed(self, then: Callable[[], object]) -> None:
         """After `stop` and the last call: call `then` when all costs that were given back are stored, or cannot be."""
-        with self._lock:
+        with Held(self._lock):
             if self._thread is not None and not self._over and not self._thread.never_runs():
                 self._ended.append(then)
                 return
@@ -135,10 +135,10 @@ class Permits:
         except BaseException as error:
             if not self._stopped:
                 self.fail(error)
-            with self._lock:
+            with Held(self._lock):
                 self._over = True
             self.stop()
-        with self._lock:
+        with Held(self._lock):
             ended, self._ended = self._ended, []
         for then in ended:
             then()
@@ -147,7 +147,7 @@ class Permits:
         """Wait for requests, and answer all of them. Returns False at the end."""
         while not self._has_work():
             self._changed.wait()
-        with self._lock:
+        with Held(self._lock):
             wanted = self._distinct() if len(self._rates) == 1 else self._wanted
             self._wanted = self._wanted if len(self._rates) == 1 else []
             requests, self._requests = self._requests, []
@@ -161,13 +161,13 @@ class Permits:
             if wanted:
                 self.leased(self._leases(store, wanted))
         except BaseException:
-            with self._lock:
+            with Held(self._lock):
                 self._requests = requests + self._requests  # `_run` calls `stop`, which releases their workers
             raise
         return not over
 
     def _has_work(self) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._changed.clear()
             return bool(self._wanted or self._requests or self._returned or self._stopped)
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from manytail._lifecycle import after_fork_in_child
-from manytail._queue import Event
+from manytail._queue import Event, Held
 
 from . import _codec
 from ._item import Item
@@ -127,7 +127,7 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
         """Have `arrive` called with these items, in this order, after they were looked up. Does not wait."""
-        with self._lock:
+        with Held(self._lock):
             if not self._lookups:
                 self._look_at = time.monotonic() + GATHER
                 self._wake()
@@ -137,7 +137,7 @@ class Memory:
 
     def after_lookups(self, then: Callable[[], None]) -> None:
         """Call `then` in the thread when all items before it were looked up."""
-        with self._lock:
+        with Held(self._lock):
             self._lookups.append(then)
             self._look_at = 0.0
             self._wake()
@@ -172,7 +172,7 @@ class Memory:
         """Look the item up again, or the items of a batch. Once the future is done, `known` says whether a result was
         found."""
         future: Future[None] = Future()
-        with self._lock:
+        with Held(self._lock):
             if self.error is not None or self._lookups_ended:
                 future.set_result(None)
             else:
@@ -185,7 +185,7 @@ class Memory:
         data = item.result if self._in_bulk else self._encoded(item.result)
         if data is None and not self._in_bulk:
             return
-        with self._lock:
+        with Held(self._lock):
             if not self._results:
                 self._record_at = 0.0 if self._closing else time.monotonic() + RECORD_AFTER
                 self._wake()
@@ -214,7 +214,7 @@ class Memory:
         that is so."""
         if self._unrecorded < BACKLOG:
             return None
-        with self._lock:
+        with Held(self._lock):
             if self._unrecorded < BACKLOG or self.error is not None:
                 return None
             future: Future[None] = Future()
@@ -224,7 +224,7 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ the end
     def expire(self) -> None:
         """The deadline: nothing more is looked up. Items that wait for a look-up continue at once."""
-        with self._lock:
+        with Held(self._lock):
             if not self._lookups_ended:
                 self._lookups_ended = True
                 self._give_up.set()
@@ -233,7 +233,7 @@ class Memory:
     def stop(self) -> None:
         """The map ends: look up nothing more, and record at once all results, and those that running calls still
         return. Does not wait."""
-        with self._lock:
+        with Held(self._lock):
             self._closing = self._lookups_ended = True
             self._record_at = 0.0
             self._changed.set()
@@ -241,7 +241,7 @@ class Memory:
     def flushed(self, then: Callable[[], object]) -> None:
         """After `stop` and the last call: call `then` when all results are recorded, or the database was away for too
         long."""
-        with self._lock:
+        with Held(self._lock):
             if self._thread is not None and not self._thread.never_runs():
                 self._ended.append(then)
                 return
@@ -259,7 +259,7 @@ class Memory:
     def _break(self, error: BaseException) -> None:
         """The map fails. Nothing more is looked up or recorded."""
         self.fail(error)  # first: a worker that is released below must not start a call
-        with self._lock:
+        with Held(self._lock):
             self.error, self._thread = error, None
             released = [future for _, future in self._recalls] + self._waiting
             ended, lost = self._ended, self._unrecorded
@@ -274,7 +274,7 @@ class Memory:
         """Wait until there is something to do, and do it. False: everything is done, and the map has ended."""
         while not self._has_work():
             self._changed.wait(self._patience())
-        with self._lock:
+        with Held(self._lock):
             now = time.monotonic()
             recalls, lookups, results = list(self._recalls), [], []
             if self._lookups and (self._lookups_ended or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
@@ -289,7 +289,7 @@ class Memory:
                 ended, over = [], False
         if recalls:
             self._find(store, [item for call, _ in recalls for item in call.to_call()])
-            with self._lock:
+            with Held(self._lock):
                 del self._recalls[: len(recalls)]
             for _, future in recalls:
                 _set(future)
@@ -302,7 +302,7 @@ class Memory:
         return not over
 
     def _has_work(self) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._changed.clear()
             return self._is_due()
 
@@ -379,7 +379,7 @@ class Memory:
         if self._in_bulk:
             first = dict(zip(first, self._codec.encode_all(list(first.values())), strict=True))
         store.record(first)
-        with self._lock:
+        with Held(self._lock):
             self._unrecorded -= len(results)
             waiting = self._waiting if self._unrecorded < BACKLOG else []
             if waiting:

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from manytail._lifecycle import after_fork_in_child
+from manytail._queue import Held
 
 T = TypeVar("T")
 
@@ -294,7 +295,7 @@ class Link:
 
     def run(self, work: Callable[[Transaction], T], writes: bool) -> T:
         """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`)."""
-        with self._using:
+        with Held(self._using):
             return self._run(work, writes)
 
     def _run(self, work: Callable[[Transaction], T], writes: bool) -> T:
@@ -362,7 +363,7 @@ after_fork_in_child(_after_fork)
 def link_to(database: Database, wait: int) -> Link:
     """The connection of this process to that database."""
     key = (os.getpid(), database.key(), wait)
-    with _linking:
+    with Held(_linking):
         found = _links.get(key)
         if found is None:
             found = _links[key] = Link(database, wait)
@@ -371,12 +372,11 @@ def link_to(database: Database, wait: int) -> Link:
 
 def _close(connection: list[Any], using: threading.Lock, process: int) -> None:
     """The last store is freed, or the interpreter exits. A connection in a transaction is left open."""
-    if os.getpid() == process and using.acquire(timeout=CLOSE_TIMEOUT):
-        while connection:
-            connection.pop().close()
-        using.release()
-    else:
-        _inherited.extend(connection)
+    if os.getpid() == process:
+        with Held(using, CLOSE_TIMEOUT) as held:
+            while held and connection:
+                connection.pop().close()
+    _inherited.extend(connection)
 
 
 # Registered before a map starts, and so before what records its last results at exit: that runs first.

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from manytail._queue import Event
+from manytail._queue import Event, start_thread
 
 
 class _NoWait(threading.Event):
@@ -34,7 +34,7 @@ class Thread(threading.Thread):
 
     def start(self) -> None:
         try:
-            super().start()
+            start_thread(super().start)
         except BaseException:
             self.never_runs()  # decides it, and then `threading`, which lists the thread for ever, keeps nothing alive
             raise

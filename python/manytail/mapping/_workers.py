@@ -17,7 +17,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from manytail._queue import Event
+from manytail._queue import Event, Held
 from manytail._timings import Timings, now
 from manytail.errors import ShutDown
 
@@ -92,18 +92,18 @@ class _Worker:
         self.thread: Thread
 
     def begin(self, item: Item) -> None:
-        with self.lock:
+        with Held(self.lock):
             self.item = item
 
     def end(self) -> bool:
         """The call has ended. False: it was abandoned before."""
-        with self.lock:
+        with Held(self.lock):
             self.item = None
             return not self.abandoned
 
     def give_up(self, item: Item) -> bool:
         """Abandon the call. False: it has ended."""
-        with self.lock:
+        with Held(self.lock):
             if self.item is not item:
                 return False
             self.abandoned, self.item = True, None
@@ -141,7 +141,7 @@ class ThreadWorkers:
         if worker is None or not worker.give_up(item):
             return False
         del self._at_work[item]
-        with self._lock:  # in one step: `join` waits for nobody who is in neither list
+        with Held(self._lock):  # in one step: `join` waits for nobody who is in neither list
             self._leave(worker)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._abandoned = [other for other in self._abandoned if other.thread.is_alive()]
@@ -167,7 +167,7 @@ class ThreadWorkers:
         worker = _Worker(overdue)
         self._made += 1
         worker.thread = self._runner.thread(self._work, f"manytail-worker-{self._made}", worker)
-        with self._lock:
+        with Held(self._lock):
             self._counting.append(worker)  # before the thread runs: at its end it removes itself from the list
         self._threads.append(worker.thread)  # before it runs: it may ask whether it is one of them
         try:
@@ -187,7 +187,7 @@ class ThreadWorkers:
         """Whether it was the last one. `join` waits for this, so it must not fail for want of memory."""
         while True:
             try:
-                with self._lock:
+                with Held(self._lock):
                     if worker in self._counting:
                         self._counting.remove(worker)
                     self._left.set()
@@ -199,7 +199,7 @@ class ThreadWorkers:
         """The queue has been shut down: threads end after the call that they run."""
 
     def busy(self) -> bool:
-        with self._lock:
+        with Held(self._lock):
             return self._are_counting()
 
     def _are_counting(self) -> bool:
@@ -208,7 +208,7 @@ class ThreadWorkers:
         return bool(self._counting)
 
     def _has_to_wait(self) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._left.clear()
             return self._are_counting()
 
@@ -220,7 +220,7 @@ class ThreadWorkers:
         """Wait until all threads have ended. Abandoned ones get JOIN_TIMEOUT, and are logged if they stay."""
         while self._has_to_wait():
             self._left.wait()
-        with self._lock:
+        with Held(self._lock):
             abandoned = {worker.thread for worker in self._abandoned}
         for thread in self._threads:
             if thread not in abandoned:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from manytail._queue import Held
 from manytail.mapping import Stats
 from manytail.mapping import _checks as checks
 from manytail.mapping._progress import Meter, Ticker, display_of, draw
@@ -135,7 +136,7 @@ class Totals:
 
     def add(self, task: tuple[int, int, int], attempt: int, number: int, counts: Counts) -> None:
         """task: its map, stage and partition."""
-        with self._lock:
+        with Held(self._lock):
             self.heard = True
             known = self._tasks.get(task)
             if known is None or (known.attempt, known.number) < (attempt, number):
@@ -143,7 +144,7 @@ class Totals:
 
     def counts(self) -> Counts:
         now = self._now()
-        with self._lock:
+        with Held(self._lock):
             gone = {key: task for key, task in self._tasks.items() if now - task.at > FORGOTTEN}
             for key in gone:
                 del self._tasks[key]

@@ -509,23 +509,25 @@ def test_a_listener_that_has_ended_does_not_keep_its_consumer():
         gc.enable()
 
 
-def test_a_listening_consumer_may_be_collected_as_its_task_ends():
-    """Its finalizer then runs inside threading.Event.set(), which holds a lock."""
+def test_a_listening_consumer_may_be_collected_in_its_task():
+    """Its finalizer then stops the listening, and does not wait for the task that it runs in."""
     queue = EntryQueue()
-    kept, tasks = [consumer_of(queue)], []
+    queue.put("item")
+    kept, tasks, delivered = [consumer_of(queue)], [], []
 
-    def drop(frame, event, argument):
-        if frame.f_code is threading.Condition.notify_all.__code__:
-            kept.clear()
+    def callback(entry):
+        delivered.append(entry.item)
+        entry.ack()
+        kept.clear()
 
     def run():
-        sys.setprofile(drop)
-        tasks.pop()()
-        sys.setprofile(None)
+        while tasks:
+            tasks.pop()()
 
-    kept[0].listen(print, executor=SimpleNamespace(submit=tasks.append))
+    kept[0].listen(callback, executor=SimpleNamespace(submit=tasks.append))
     with Threads() as threads:
         threads.start(run)
+    assert delivered == ["item"]
     assert kept == []
     gc.collect()
     assert queue.stats().subscriptions == 0
