@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-LARGEST = 2_500_000  # bytes of a wheel
+LARGEST = 3_000_000  # bytes of a wheel
 SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".so", ".pyd", ".html", ".css", ".sql"}
 LIBRARIES = re.compile(r"(libc|libpthread|libm|libc\.musl-\w+|ld-[\w-]+)\.so(\.\d+)?")
 WINDOWS = re.compile(

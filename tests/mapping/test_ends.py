@@ -311,14 +311,14 @@ def test_all_functions_of_an_asynchronous_map_see_the_context_of_its_call(run: C
         token = var.set("mine")
         results = aconcurrent_map(
             fn, items(), workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
-            setup=note("setup", None), retry_on=note("retry_on", True), backoff=note("backoff", 0), retries=1,
+            setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)),
             fatal=note("fatal", False),
         )  # fmt: skip
         var.reset(token)
         assert [item async for item in results] == [0, 1, 2]
 
     run(main())
-    names = {"fn", "input", "key", "priority", "item_id", "setup", "retry_on", "backoff", "fatal"}
+    names = {"fn", "input", "key", "priority", "item_id", "setup", "on", "backoff", "fatal"}
     assert seen == dict.fromkeys(names, "mine")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import manytail
 from manytail import _version
+from manytail.mapping._policies import Policy
 
 MODULES = [
     "manytail",
@@ -26,7 +27,7 @@ MODULES = [
     "manytail.spark",
 ]
 # Values: no method of theirs waits.
-WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum)
+WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum, Policy)
 # `**options` are the keywords of another function that the docstring names; `*args` are passed on, or refused.
 VARIADIC = {
     "ConnectionParameters",

@@ -133,7 +133,7 @@ def test_retries_take_slots_too(sqlite):
             raise OSError
         return item
 
-    options = {"limits": rate(shared, 50.0), "retries": 1, "backoff": 0.0, "workers": 2}
+    options = {"limits": rate(shared, 50.0), "retry": Retry(1, backoff=0.0), "workers": 2}
     assert mapped(fn, range(15), **options) == list(range(15))
     assert len(starts) == 30
     check_rate(starts, 50.0, workers=2)
@@ -176,7 +176,7 @@ def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_ow
         return item
 
     limit = budget(shared, 2.0)
-    options = {"limits": limit, "retries": 5, "backoff": 0.0, "errors": "return", "workers": 1}
+    options = {"limits": limit, "retry": Retry(5, backoff=0.0), "errors": "return", "workers": 1}
     zero, one = mapped(fn, range(2), **options)
     assert zero == 0
     assert str(one.error) == "its own"
@@ -495,7 +495,7 @@ def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite,
     for batch, fn in ((None, str), (Batch(4, linger=3_600.0), lambda items: list(map(str, items)))):
         shared, late = Shared(sqlite.url, f"batch {batch}"), iter([False, True, False, False] * 2)
         monkeypatch.setattr(Gate, "late", lambda gate, call, now, late=late: next(late, False))  # before, and after
-        options = {"batch": batch, "linger": 3_600.0, "workers": 1, "errors": "return"}
+        options = {"batch": None if batch == 1 else Batch(batch, linger=3_600.0), "workers": 1, "errors": "return"}
         results = mapped(fn, range(8), limits=[rate(shared, 1e6), budget(shared, 6.0)], **options)
         assert [one.result for one in results[:6]] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2

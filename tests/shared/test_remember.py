@@ -66,7 +66,7 @@ def test_a_second_map_pays_for_nothing_that_was_recorded(database, mapped):
     [
         {"key": lambda item: item % 3, "per_key": 2, "order": "key"},
         {"rate": 1e6, "order": "completion"},
-        {"timeout": DEADLINE, "retries": 1},
+        {"timeout": DEADLINE, "retry": 1},
         {"dedup": 5, "item_id": str},
     ],
 )
@@ -424,7 +424,8 @@ def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     shared = Shared(sqlite.url, "a")
-    results = concurrent_map(str, range(9), shared=shared, remember=name == "manytail-shared", limits=rate(shared, 1e6))
+    remember = shared if name == "manytail-shared" else None
+    results = concurrent_map(str, range(9), remember=remember, limits=rate(shared, 1e6))
     with Threads() as threads:
         with pytest.raises(RuntimeError, match="can't start new thread"):
             threads.start(list, results).result()

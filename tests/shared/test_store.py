@@ -331,7 +331,7 @@ def test_one_connection_closed_with_its_shared(sqlite):
             assert task.result() == 0
     assert connections() == 1
     other, copy = Shared(sqlite.url, "b"), pickle.loads(pickle.dumps(shared))
-    assert other.remembered() == copy.spent() == 0
+    assert other.remembered() == copy._store().spent() == 0
     assert connections() == 1
     del shared, other, copy, threads, task  # what the threads called holds it
     gc.collect()

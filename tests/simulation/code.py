@@ -15,6 +15,7 @@ FILES = {
     "dedup": "manytail.mapping._dedup",
     "gate": "manytail.mapping._gate",
     "leasing": "manytail.mapping._leasing",
+    "ledger": "manytail.mapping._ledger",
     "rates": "manytail.mapping._rates",
     "scheduler": "manytail.mapping._scheduler",
     "world": "simulation.world",
@@ -27,7 +28,8 @@ class Code:
     def __init__(self, changes: dict[str, tuple[str, str]] | None = None) -> None:
         """changes: for a module of FILES, a text that occurs once in its source, and its replacement."""
         changes = changes or {}
-        modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name != "world"}
+        names = set(FILES) - {"world", "ledger"}
+        modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name in names}
         self.admission, self.scheduler, self.rates = modules["admission"], modules["scheduler"], modules["rates"]
         for user in modules.values():
             for maker in modules.values():  # a module may import names from another
@@ -41,7 +43,7 @@ def load(name: str, change: tuple[str, str] | None = None) -> ModuleType:
     spec = importlib.util.find_spec(FILES[name])
     assert spec is not None
     assert spec.origin is not None
-    source = Path(spec.origin).read_text(encoding="utf-8")
+    source = Path(spec.origin).with_name(f"{FILES[name].rpartition('.')[2]}.py").read_text(encoding="utf-8")
     if change is not None:
         source = replaced(source, *change)
     module = importlib.util.module_from_spec(spec)

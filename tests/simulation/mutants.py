@@ -8,8 +8,12 @@ the simulation found in the scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import FunctionType
 from typing import Any, NamedTuple
+
+from manytail.mapping import _ledger
 
 from . import shared
 from .code import Code, load
@@ -29,6 +33,9 @@ class Mutant(NamedTuple):
 
     def world(self) -> Callable[[int], Any]:
         """A function that makes the world of a seed with this fault in it."""
+        if self.file == "ledger":
+            code = Code()
+            return lambda seed: World(draw(seed), code)
         change = (self.old, self.new)
         if self.file == "world":
             changed, code = load("world", change), Code()
@@ -42,12 +49,32 @@ class Mutant(NamedTuple):
 def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
     """The first of the seeds whose world finds the fault."""
     world = mutant.world()
-    for seed in seeds:
-        try:
-            world(seed).run()
-        except Exception:  # a Violation, or what the broken code itself raises
-            return seed
+    with planted_in_ledger(mutant.old, mutant.new) if mutant.file == "ledger" else nullcontext():
+        for seed in seeds:
+            try:
+                world(seed).run()
+            except Exception:  # a Violation, or what the broken code itself raises
+                return seed
     return None
+
+
+@contextmanager
+def planted_in_ledger(old: str, new: str) -> Iterator[None]:
+    """The ledger is compiled, and its classes are those of every limit: functions and methods are replaced in them."""
+    copy, before = load("ledger", (old, new)), []
+    for name in ("Taken", "Wait", "Never"):
+        setattr(copy, name, getattr(_ledger, name))
+    for kind in ("Account", "Tokens", "Permits", "Spending"):
+        ours, theirs = getattr(_ledger, kind), getattr(copy, kind)
+        for name, method in vars(theirs).items():
+            if isinstance(method, FunctionType) and "__class__" not in method.__code__.co_freevars:
+                before.append((ours, name, vars(ours)[name]))
+                setattr(ours, name, method)
+    try:
+        yield
+    finally:
+        for ours, name, method in before:
+            setattr(ours, name, method)
 
 
 MUTANTS = [
@@ -69,7 +96,7 @@ MUTANTS = [
     Mutant(
         "a fatal error is tried again",
         "scheduler",
-        "        if options.is_fatal(error):\n            return Verdict(Kind.FAIL, error=error, fatal=True)\n",
+        "        if self.options.is_fatal(error):\n            return Verdict(Kind.FAIL, error=error, fatal=True)\n",
         "",
         104,
     ),
@@ -429,7 +456,7 @@ MUTANTS = [
     Mutant(
         "a breaker that opens leaves in `ready` what no worker has taken",
         "gate",
-        "            self.recheck(lane, now)\n            self._withdraw(lane)\n",
+        "            self.recheck(lane, now)\n            self._withdraw(lane, now)\n",
         "            self.recheck(lane, now)\n",
         229,
     ),
@@ -459,58 +486,81 @@ MUTANTS = [
     Mutant(
         "a late start keeps its slot",
         "gate",
-        "        if now > start.until or lane.paused_until > now:\n",
-        "        if lane.paused_until > now:\n",
+        "        late = now > start.until or lane.paused_until > now\n",
+        "        late = lane.paused_until > now\n",
         6,
     ),
     Mutant(
+        "a cost rate counts starts",
+        "gate",
+        "            return items[0].costs\n",
+        "            return (1.0,) * len(limits)\n",
+        25,
+    ),
+    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
+    Mutant(
         "a start after a long wait keeps its slot",
-        "rates",
-        "        if now - slot > LATE:\n            slot = now\n",
-        "",
+        "ledger",
+        "min(GRACE, now - since)",
+        "now - since",
         25,
     ),
     Mutant(
         "slots are too near to one another",
-        "rates",
-        "self._next = slot + amount * self._interval",
-        "self._next = slot + amount * self._interval / 2",
-        4,
+        "ledger",
+        "self._tat = slot + min(cost * self._interval, FOREVER)",
+        "self._tat = slot + min(cost * self._interval, FOREVER) / 2",
+        25,
     ),
     Mutant(
-        "a cost rate counts starts", "gate", 'take(now, cost if name == "cost_rate" else 1.0)', "take(now, 1.0)", 25
+        "what did not begin gives nothing back",
+        "gate",
+        "start.costs, (0.0,) * len(start.costs), now)",
+        "start.costs, start.costs, now)",
+        25,
     ),
-    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
     Mutant(
         "a key at its rate is not disabled",
         "gate",
-        "        slot = -math.inf if self.slots is None else self.slots.next\n",
-        "        slot = -math.inf\n",
-        4,
+        "            self._limits_of(lane).blocked_until = at\n            self.recheck(lane, now)\n",
+        "            self._blocked_until = at\n",
+        25,
     ),
-    Mutant("a key is forgotten although its limits bind", "admission", " and not lane.pinned]", "]", 846),
+    Mutant(
+        "a retry beyond the budget hides fn's error",
+        "gate",
+        "item.last_error if retried else limit.refusal(cost)",
+        "limit.refusal(cost)",
+        9,
+    ),
+    Mutant(
+        "an item fails though a running call may leave it room",
+        "ledger",
+        "        return self.settled + cost > self._amount\n",
+        "        return self.settled + self._reserved + cost > self._amount\n",
+        9,
+    ),
     # ---------------------------------------------------------------------------------------- the budget
-    Mutant("the budget forgets running calls", "budget", " + math.fsum(running)", "", 9),
+    Mutant(
+        "the budget forgets running calls",
+        "ledger",
+        "self.settled + self._reserved + cost <= self._amount",
+        "self.settled + cost <= self._amount",
+        9,
+    ),
+    Mutant(
+        "a call's end keeps its permits",
+        "ledger",
+        "self._reserved - cost if self._holds else 0.0",
+        "self._reserved",
+        9,
+    ),
     Mutant(
         "a deferred call is paid for",
         "gate",
         'says nothing about its key."""\n        start = self._end(item)\n',
         'says nothing about its key."""\n        start = self._end(item)\n        self._spend(start)\n',
         84,
-    ),
-    Mutant(
-        "an item fails though a running call may leave it room",
-        "gate",
-        "            if not self._budget.fits(cost):\n",
-        "            if not self._budget.fits(cost, self._running_costs()):\n",
-        15,
-    ),
-    Mutant(
-        "a retry beyond the budget hides fn's error",
-        "gate",
-        "limit if item.last_error is None else item.last_error",
-        "limit",
-        898,
     ),
     # ---------------------------------------------------------------------------------------- equal items
     Mutant(
@@ -587,7 +637,7 @@ MUTANTS = [
     Mutant(
         "a batch that starts grows on",
         "gate",
-        "            self._former.close(call)  # type: ignore[arg-type]\n",
+        "        if self._batched:\n            self._former.close(call)\n",
         "            bool(call)\n",
         26,
     ),
@@ -601,8 +651,8 @@ MUTANTS = [
     Mutant(
         "a half begins with the attempts of its batch",
         "gate",
-        "Batch(batch.items[:middle], 0,",
-        "Batch(batch.items[:middle], batch.attempts,",
+        "self._halve(batch, 0, True)",
+        "self._halve(batch, batch.attempts, True)",
         34,
     ),
     Mutant(
@@ -700,14 +750,6 @@ MUTANTS = [
         shared=True,
     ),
     Mutant(
-        "a call whose key has no slot is lost",
-        "gate",
-        "        lane = call.lane\n        self._admission.retry(call)\n        if lane.limits",
-        "        lane = call.lane\n        if lane.limits",
-        0,
-        shared=True,
-    ),
-    Mutant(
         "one lease of the map is asked for again and again",
         "rates",
         "        if self.asked:\n            return math.inf\n        return self._begin",
@@ -734,8 +776,8 @@ MUTANTS = [
     Mutant(
         "a call that misses its shared slot starts nevertheless",
         "gate",
-        "        if now > start.until or lane.paused_until > now:\n",
-        "        if lane.paused_until > now:\n",
+        "        late = now > start.until or lane.paused_until > now\n",
+        "        late = lane.paused_until > now\n",
         23,
         shared=True,
     ),

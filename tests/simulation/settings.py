@@ -261,4 +261,5 @@ def draw(seed: int) -> Settings:
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1
     ends = _ends(Random(f"ends {seed}"), settings)
-    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends})
+    policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
+    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})

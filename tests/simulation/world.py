@@ -524,7 +524,8 @@ class World:
             if not isinstance(verdicts, list):
                 self._report_whole(batch, verdicts, error)
                 return
-            whole = isinstance(error, RetryLater) or len(batch.items) == 1 or verdicts[0].fatal
+            deferred = isinstance(error, RetryLater) or (self.settings.retry_on == "later" and functions.is_odd(error))
+            whole = deferred or len(batch.items) == 1 or verdicts[0].fatal
             self.model.demand(whole, f"{unit} has failed for good, and is not split")
         else:
             batch.result = self._results(unit, call)

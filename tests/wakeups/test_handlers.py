@@ -79,6 +79,9 @@ class OfEvent(Pair):
     wakes = "all"
     has_async = False
 
+    def __init__(self) -> None:
+        self.event = Event()
+
     def begin(self) -> None:
         self.event = Event()
 

@@ -96,8 +96,9 @@ def check_shared_limits(options: Options) -> None:
     if len(set(places)) < len(places) or "concurrency" in places:
         expected = "of shared limits at most one Rate per key, one without and one with cost, and one Budget"
         raise bad_value("limits", shared, expected)
-    costs = {limit.cost for limit in shared if limit.cost is not None}
-    if len(costs) > 1 or any(getattr(limit, "burst", 0) or (limit.per_key and limit.cost) for limit in shared):
+    costs = {id(limit.cost) for limit in shared if limit.cost is not None}
+    special = [limit for limit in shared if getattr(limit, "burst", 0) or (limit.per_key and limit.cost is not None)]
+    if len(costs) > 1 or special:
         raise bad_value("limits", shared, "shared limits without burst and with one cost, which is not of a key's Rate")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from manytail._queue import Held
 from manytail.errors import ManytailError
 
 _T = TypeVar("_T")
@@ -105,14 +106,14 @@ class Delivery:
                 raise ValueError(f"spent: {amount!r}, and {given} limits were given cost (expected: one, or a name)")
         for name in said.keys() & self._names.unsettled:
             raise ValueError(f"spent: {name} (expected: no Concurrency, whose costs are given back whole)")
-        with self._lock:
+        with Held(self._lock):
             if not self._open:
                 raise RuntimeError("spent: the call has ended (expected: while it runs)")
             self.said = {**(self.said or {}), **said}
 
     def _end(self) -> None:
         """The call has ended, or was abandoned: what was said stays. It may be called again."""
-        with self._lock:
+        with Held(self._lock):
             self._open = False
 
     def __enter__(self) -> Self:

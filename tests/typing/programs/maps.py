@@ -69,7 +69,7 @@ for page in concurrent_map(fetch_with, urls, setup=Client):
     assert_type(page, bytes)
 for page in concurrent_map(afetch_with, urls, setup=Client):
     assert_type(page, bytes)
-for page in concurrent_map(functools.partial(fetch_with, retry=2), urls, setup=Client):
+for page in concurrent_map(functools.partial(fetch_with, retries=2), urls, setup=Client):
     assert_type(page, bytes)
 for number in concurrent_map(lambda url: len(url), urls):
     assert_type(number, int)
