@@ -46,7 +46,8 @@ def load(name: str, change: tuple[str, str] | None = None) -> ModuleType:
     source = Path(spec.origin).with_name(f"{FILES[name].rpartition('.')[2]}.py").read_text(encoding="utf-8")
     if change is not None:
         source = replaced(source, *change)
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(FILES[name])  # not of its spec: where that is compiled this would be the module itself
+    module.__package__ = FILES[name].rpartition(".")[0]
     exec(compile(source, spec.origin, "exec"), vars(module))
     return module
 
