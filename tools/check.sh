@@ -41,4 +41,3 @@ run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress tsan test-rabbitmq
 end_model
-run test-platforms ARGS=--cheap

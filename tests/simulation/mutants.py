@@ -609,7 +609,7 @@ MUTANTS = [
         "        self._rest_in_parts(batch, again, now)\n"
         "        for item, error, fatal in failed:\n            self._fail(item, error, fatal)\n"
         "        self._apply_gate_effects()\n",
-        69_356,
+        92_832,
     ),
     # ---------------------------------------------------------------------------------------- batches
     Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 9),
