@@ -4,13 +4,26 @@ import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import monotonic
+from itertools import islice
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 from support.maps import Way, everywhere, mapped
+from support.threads import Threads
 
-from manytail import Breaker, BreakerOpen, Budget, BudgetExceeded, Rate, Retry, RetryLater
+from manytail import (
+    Breaker,
+    BreakerOpen,
+    Budget,
+    BudgetExceeded,
+    Concurrency,
+    Delivery,
+    Rate,
+    Retry,
+    RetryLater,
+    concurrent_map,
+)
 from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
@@ -259,3 +272,78 @@ def test_leases_are_asked_for_as_much_earlier_as_the_database_takes_to_answer() 
     assert slots.take(5.0) == 5.0
     assert slots.next == pytest.approx(5.1 - _rates.LEASE - 0.4)
     assert slots.to_lease() == 5.0
+
+
+# ---------------------------------------------------------------------------------------------------- ends
+@pytest.mark.parametrize("end", ["exhausted", "closed", "failed", "stopped"])
+@pytest.mark.parametrize("timeout", [None, 0.02])
+def test_a_map_that_has_ended_holds_nothing(end: str, timeout: float | None) -> None:
+    """Also for calls that were abandoned, whose ends come late."""
+    slots, money, calls = Concurrency(2), Budget(1_000, cost=lambda item: 2.0), Rate(1e5, per_key=True)
+
+    def fn(item: int) -> int:
+        sleep(0.1 if item in (0, 3) else 0.001)
+        return 1 // (item - 5 if end == "failed" else 1)
+
+    limits = [slots, money, calls]
+    with concurrent_map(
+        fn, range(12), workers=4, timeout=timeout, limits=limits, key=str, retry=Retry(1, backoff=0),
+        errors="raise" if end == "failed" else "return",
+    ) as results:  # fmt: skip
+        if end == "failed":
+            with pytest.raises((ZeroDivisionError, TimeoutError)):
+                list(results)
+        elif end != "closed":
+            taken = list(islice(results, 3 if end == "stopped" else None))
+            if end == "stopped":
+                results.stop()
+                list(results)
+            assert taken
+    with slots(2):  # it waits until the last running call has ended
+        assert money._account.never(1_000.0 - money.used()) is False  # type: ignore[attr-defined]
+    with money(1_000.0 - money.used()):
+        assert not slots._account.queue
+
+
+def test_two_maps_keep_a_concurrency_together() -> None:
+    slots, lock, running, most = Concurrency(3), threading.Lock(), 0, 0
+
+    def fn(item: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        sleep(0.002)
+        with lock:
+            running -= 1
+        return item
+
+    with Threads() as threads:
+        tasks = [threads.start(mapped, fn, range(40), workers=4, limits=slots) for _ in range(3)]
+        assert [task.result() for task in tasks] == [list(range(40))] * 3
+    assert most <= 3
+
+
+def test_what_calls_say_that_they_spent_counts() -> None:
+    money = Budget(100.0, cost=lambda item: 10.0, name="money")
+
+    def fn(item: int, delivery: Delivery) -> int:
+        delivery.spent(5.0, tokens=item)
+        return item
+
+    results = concurrent_map(fn, range(15), workers=1, limits=[money, Rate(1e6, name="calls")])
+    assert list(results) == list(range(15))
+    assert money.used() == 75.0
+    assert results.stats().spent == {"money": 75.0, "tokens": 105.0, "calls": 15.0}
+
+
+def test_a_map_that_waits_for_its_own_caller_is_refused() -> None:
+    slots = Concurrency(1)
+    with slots, pytest.raises(RuntimeError, match="its own caller holds it"):
+        list(concurrent_map(str, range(3), limits=slots))
+
+    def nested(item: int) -> list[str]:
+        return list(concurrent_map(str, range(3), limits=slots))
+
+    with pytest.raises(RuntimeError, match="its own caller holds it"):
+        list(concurrent_map(nested, range(2), limits=slots))

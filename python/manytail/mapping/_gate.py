@@ -68,7 +68,7 @@ FAR = 86_400.0  # seconds; the timer of a map that waits to be woken
 class Start:
     """What a call got when it passed the gate."""
 
-    __slots__ = ("accounts", "begun", "costs", "period", "until")
+    __slots__ = ("accounts", "begun", "costs", "is_settled", "period", "until")
 
     def __init__(self, accounts: Sequence[Any], costs: Sequence[float], until: float, period: int) -> None:
         """accounts, costs: what it took of each limit. until: after that time the start is too late. period: of its
@@ -78,6 +78,7 @@ class Start:
         self.until = until
         self.period = period
         self.begun = False  # a worker has begun the call
+        self.is_settled = False  # the map has ended before the call's end was reported
 
 
 class LaneLimits:
@@ -423,7 +424,7 @@ class Gate:
 
     def _settle(self, start: Start, call: Item, now: float, costs: Sequence[float] | None = None) -> None:
         """The call has ended. costs: of its items that were not deferred, if some were."""
-        if self.owner is None:
+        if self.owner is None or start.is_settled:
             return
         said = (call.spent or {}) if self._options.wants_delivery else {}
         spent = []
@@ -440,7 +441,7 @@ class Gate:
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""
-        if self.owner is not None:
+        if self.owner is not None and not start.is_settled:
             self.owner.end(start.accounts, start.costs, (0.0,) * len(start.costs), now)
 
     def stop(self, now: float) -> None:
@@ -451,7 +452,7 @@ class Gate:
     def ended(self, now: float) -> None:
         for call, start in list(self.starts.items()):
             (self._settle(start, call, now) if start.begun else self._undo(start, now))
-        self.starts.clear()
+            start.is_settled = True  # the end of an abandoned call may be reported later
         if self.owner is not None:
             self.owner.leave_all(now)
 
