@@ -529,8 +529,8 @@ MUTANTS = [
     Mutant(
         "a retry beyond the budget hides fn's error",
         "gate",
-        "item.last_error if retried else limit.refusal(cost)",
-        "limit.refusal(cost)",
+        "error: Any = item.last_error if retried else limit.refusal(cost)",
+        "error: Any = limit.refusal(cost)",
         9,
     ),
     Mutant(

@@ -400,7 +400,8 @@ class Gate:
         self._admission.finished(call)
         item, limit = members[0], answer.account.limit
         retried = isinstance(limit, Budget) and item.last_error is not None
-        self.refused.append((item, item.last_error if retried else limit.refusal(cost)))
+        error: Any = item.last_error if retried else limit.refusal(cost)
+        self.refused.append((item, error))
 
     def _listen(self, now: float) -> None:
         """Who was woken asks again."""

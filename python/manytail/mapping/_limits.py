@@ -415,7 +415,7 @@ class Owner:
         self.waiter = Waiter(self)
         self.held = [limit for user in _held.get() if user.holds for limit in user.limits]  # by callers of this one
         self.keyed = any(limit.per_key for limit in self.limits)
-        self.accounts = self.accounts_of(None) if not self.keyed else ()
+        self.accounts: tuple[Account, ...] = () if self.keyed else self.accounts_of(None)
         self.waiters = (self.waiter,) * len(self.accounts)
         self._guards = sorted({limit._guard for limit in self.limits}, key=id)
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
