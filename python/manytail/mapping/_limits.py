@@ -128,7 +128,6 @@ class Limit:
     a block waits. RuntimeError: it waits for a Concurrency that its own caller holds.
     """
 
-    __module__ = "manytail"
     name: str | None
     per_key = False
 
@@ -246,8 +245,6 @@ class Rate(Limit):
     ValueError, TypeError: a bad argument.
     """
 
-    __module__ = "manytail"
-
     def __init__(
         self,
         amount: float,
@@ -288,8 +285,6 @@ class Budget(Limit):
     is halved. ValueError, TypeError: a bad argument.
     """
 
-    __module__ = "manytail"
-
     def __init__(
         self,
         amount: float,
@@ -325,8 +320,6 @@ class Concurrency(Limit):
 
     `workers` and per_key are for one map, this is for several. ValueError, TypeError: a bad argument.
     """
-
-    __module__ = "manytail"
 
     def __init__(
         self,
@@ -520,8 +513,6 @@ def _leave_for_good(owner: Owner, waiters: Sequence[Waiter], now: float, wakes: 
 # ---------------------------------------------------------------------------------------------------- without a map
 class Block:
     """`with limit(cost):`. One use at a time."""
-
-    __module__ = "manytail"
 
     def __init__(self, limit: Limit, cost: float) -> None:
         if limit.per_key:
