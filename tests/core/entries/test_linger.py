@@ -15,11 +15,13 @@ def make(request):
 
     def make(queue, prefetch=0):
         if request.param == "subscription":
-            made.append(queue.subscribe(prefetch=prefetch))
-            return made[0]
-        made.append(Consumer(prefetch=prefetch))
-        subscription = made[0].subscribe(queue)
-        return made[0] if request.param == "consumer" else subscription
+            subscription = queue.subscribe(prefetch=prefetch)
+            made.append(subscription)
+            return subscription
+        consumer = Consumer(prefetch=prefetch)
+        made.append(consumer)
+        subscription = consumer.subscribe(queue)
+        return consumer if request.param == "consumer" else subscription
 
     yield make
     for one in made:
