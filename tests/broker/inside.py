@@ -2,6 +2,7 @@
 they raise. So a broker's own code is compiled. What is interpreted is listed here, with the reason why it does no harm.
 """
 
+import gc
 import inspect
 import sys
 import threading
@@ -59,6 +60,8 @@ def watched_sections() -> Iterator[None]:
         elif event == "return" and getattr(thread, "outermost", None) is frame:
             thread.outermost = None
 
+    # What earlier tests left is not collected in a section: callbacks of its weak references would run there.
+    gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_runtime.Runtime, "__init__", made)
         threading.setprofile(look)
@@ -68,4 +71,5 @@ def watched_sections() -> Iterator[None]:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
+            gc.unfreeze()
     assert not found, f"interpreted code in a section: {sorted(found)}"

@@ -26,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from support.counts import LONG, part
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process
 
 STARTS = {"start_new_thread", "start_joinable_thread"}
 WAITS = {"acquire", "__enter__", "join"}
+BEGUN: WeakSet[threading.Thread] = WeakSet()  # the system has begun them, whether or not their start was interrupted
 PRODUCT = str(Path(_map.__file__).parent)
 
 
@@ -69,6 +71,8 @@ class Planter:
     def _profile(self, frame: Any, event: str, called: Any) -> None:
         if event in ("c_call", "c_return") and frame.f_code not in UNSEEN:
             name, of = called.__name__, type(getattr(called, "__self__", None)).__name__
+            if name in STARTS and event == "c_return":
+                BEGUN.add(frame.f_locals["self"])
             if name in STARTS or (name in WAITS and of in ("lock", "RLock", "_ThreadHandle")):
                 self.point(f"{event[2:]} {name}", frame)
 
@@ -173,8 +177,9 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     gc.unfreeze()
     limbo: dict[threading.Thread, threading.Thread] = vars(threading)["_limbo"]
+    wait_until(lambda: not any(one in BEGUN for one in list(limbo)), "threads that have begun to leave the list")
     for thread in [one for one in limbo if isinstance(one, _threads.Thread)]:
-        del limbo[thread]  # its start was interrupted: it is listed for ever, and other tests look at the list
+        del limbo[thread]  # it never begins: it is listed for ever, and other tests look at the list
 
 
 # ------------------------------------------------------------------------------------------------ one run
@@ -388,8 +393,8 @@ def run_in_loop(world: World, cancels: bool, *chosen: int) -> Planter:
 # ------------------------------------------------------------------------------------------------ all points
 def plant(run: Callable[..., Planter], floor: int) -> None:
     """Plant one interruption at each point, and a second one after it: at each further point in a long run, else at
-    some. floor: a run has no fewer points."""
-    points = len(run().points)
+    some. floor: the longest of three runs has no fewer points. A run has few where no thread has to wait."""
+    points = max(len(run().points) for _ in range(3))
     singles = [run(first) for first in range(points)]
     pairs = [(first, second) for first, one in enumerate(singles) for second in range(first + 1, len(one.points))]
     chosen = pairs if LONG else random.Random(points).sample(pairs, min(len(pairs), part(12)))
