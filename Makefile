@@ -19,8 +19,8 @@ PIP := DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels_of_sdists.cfg PIP_NO_COMPILE=0 $
 FT_MADE := .venv-ft/made
 FT_PIP := $(PIP) --python .venv-ft/bin/python
 SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd) \
-	python/manytail/executor.py $(wildcard python/manytail/broker/*.py) python/manytail/mapping/_ledger.py \
-	python/manytail/mapping/_limits.py
+	python/manytail/executor.py $(wildcard python/manytail/broker/*.py) \
+	$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits)
 STUBBED = $(patsubst python/manytail/%.pyi,manytail.%,$(wildcard python/manytail/*.pyi)) manytail.mapping
 C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.c' 2>/dev/null || find include tests -name '*.[ch]')
 

@@ -31,7 +31,8 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 # Modules of plain Python that are compiled too, and work uncompiled. They take locks. A signal handler runs between any
 # two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
-PLAIN = ["executor", "mapping/_ledger", "mapping/_limits", *(f"broker/{name}" for name in BROKER)]
+MAPPING = ("_leased", "_ledger", "_limits")
+PLAIN = ["executor", *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
 
 DIRECTIVES = {
     "language_level": 3,

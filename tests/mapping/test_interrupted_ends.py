@@ -34,7 +34,7 @@ from support.threads import Threads, wait_until
 
 from manytail import Shared, aconcurrent_map, concurrent_map
 from manytail._queue import Event, start_thread
-from manytail.mapping import _map, _permits, _progress, _remember, _runner, _thread_runner, _threads, _workers
+from manytail.mapping import _exchange, _map, _progress, _remember, _runner, _thread_runner, _threads, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -163,9 +163,9 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return resumed
 
     locks = SimpleNamespace(**vars(threading) | {"Lock": Lock, "RLock": RLock})
-    for module in (_permits, _remember, _workers):
+    for module in (_exchange, _remember, _workers):
         monkeypatch.setattr(module, "threading", locks)
-    for module in (_permits, _progress, _remember, _thread_runner, _threads, _workers):
+    for module in (_exchange, _progress, _remember, _thread_runner, _threads, _workers):
         monkeypatch.setattr(module, "Event", WatchedEvent)
     monkeypatch.setattr(_threads, "start_thread", watched_start)
     monkeypatch.setattr(threading, "main_thread", threading.current_thread)  # each thread here stands for it

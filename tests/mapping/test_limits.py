@@ -24,7 +24,6 @@ from manytail import (
     RetryLater,
     concurrent_map,
 )
-from manytail.mapping import _rates
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -257,21 +256,6 @@ def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, servic
     assert len(windows) == 3
     inside = [at for at, key in starts if key == "a" for begin, after in windows if begin < at < begin + after]
     assert inside == []
-
-
-def test_leases_are_asked_for_as_much_earlier_as_the_database_takes_to_answer() -> None:
-    lead = _rates.Lead()
-    lead.took(0.4)
-    lead.took(0.1)
-    assert 0.3 < lead.seconds < 0.4  # a quick answer does not make a slow one impossible
-    lead.took(60.0)  # the database was away
-    assert lead.seconds == _rates.MOST_LEAD
-    slots = _rates.LeasedSlots(10.0)
-    assert slots.to_lease() == 1.0
-    slots.leased(5.0, 1.0, 10.0, lead=0.4)
-    assert slots.take(5.0) == 5.0
-    assert slots.next == pytest.approx(5.1 - _rates.LEASE - 0.4)
-    assert slots.to_lease() == 5.0
 
 
 # ---------------------------------------------------------------------------------------------------- ends

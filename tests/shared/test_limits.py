@@ -17,6 +17,7 @@ from manytail import (
     Batch,
     Budget,
     BudgetExceeded,
+    Concurrency,
     DeadlineExceeded,
     Rate,
     Retry,
@@ -26,7 +27,7 @@ from manytail import (
     concurrent_map,
 )
 from manytail.mapping._gate import Gate
-from manytail.mapping._rates import LATE
+from manytail.mapping._ledger import LATE
 
 from .test_remember import Service, own_server  # noqa: F401 - a fixture
 
@@ -290,8 +291,8 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
     def fn(item):
         calls.append(item)
         if len(calls) == 2:
-            assert shared._store().spend([1.0], 3.0) == [True]  # by another process
-            raise RetryLater(0.0)
+            sqlite.query("UPDATE manytail_limits SET settled = settled + 1.0")  # by another process
+            raise RetryLater(2.0)  # by then what the call had reserved is returned
         raise OSError("its own")
 
     (failed,) = mapped(fn, [1], limits=budget(shared, 2.0), retry=Retry(5, backoff=0.0), errors="return")
@@ -299,50 +300,112 @@ def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite)
     assert (failed.attempts, calls) == (1, [1, 1])
 
 
+def reserved(database):
+    return database.query("SELECT coalesce(sum(reserved), 0) FROM manytail_holds")[0][0]
+
+
 def test_a_map_that_fails_gives_back_what_was_taken_for_calls_that_are_not_made(sqlite, monkeypatch):
-    """The second call is paid for, and the map fails before it starts."""
-    shared, called, paid = Shared(sqlite.url, "a"), threading.Event(), threading.Event()
+    """The second call gets its cost when the map has failed."""
+    shared, failing = Shared(sqlite.url, "a"), threading.Event()
 
     def items():
         yield 0
-        called.wait(LONG)
+        failing.wait(LONG)
         yield 1
 
     def fn(item):
-        called.set()
-        paid.wait(LONG)
+        failing.set()
         raise OSError("its own")
 
     results = concurrent_map(fn, items(), limits=budget(shared, 9.0), workers=2)
-    scheduler, spend = results._runner.scheduler, shared._store().spend
+    scheduler, exchange = results._runner.scheduler, shared._store().exchange
 
-    def slow_spend(costs, budget, give_up=None):
-        taken = spend(costs, budget, give_up)
-        if called.is_set():
-            paid.set()
+    def slow_exchange(*arguments):
+        if failing.is_set():
             wait_until(lambda: scheduler.halted)
-        return taken
+        return exchange(*arguments)
 
-    monkeypatch.setattr(shared._store(), "spend", slow_spend)
+    monkeypatch.setattr(shared._store(), "exchange", slow_exchange)
     with pytest.raises(OSError, match="its own"):
         list(results)
     assert spent_in(shared) == 1.0
+    assert reserved(sqlite) == 0.0
 
 
 def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
-    """Nothing else happens in the map: all workers wait for the answer. What was taken is given back."""
+    """Nothing else happens in the map: both calls wait for the answer. What was granted is given back."""
     shared = Shared(sqlite.url, "a")
     results = concurrent_map(str, [1, 2], limits=budget(shared, 9.0), deadline=0.05, workers=2, errors="return")
-    scheduler, spend = results._runner.scheduler, shared._store().spend
+    scheduler, exchange = results._runner.scheduler, shared._store().exchange
 
-    def slow_spend(costs, budget, give_up=None):
-        taken = spend(costs, budget, give_up)
+    def slow_exchange(*arguments):
         wait_until(lambda: scheduler.expired)
-        return taken
+        return exchange(*arguments)
 
-    monkeypatch.setattr(shared._store(), "spend", slow_spend)
+    monkeypatch.setattr(shared._store(), "exchange", slow_exchange)
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 2
     assert spent_in(shared) == 0.0
+    assert reserved(sqlite) == 0.0
+
+
+def test_a_limit_of_a_process_that_was_killed_is_free_when_its_lease_has_run_out(sqlite):
+    shared, limit = Shared(sqlite.url, "a"), {"shared": Shared(sqlite.url, "a"), "name": "c", "lease": 1.0}
+    script = """
+import os, signal, sys
+from manytail import Concurrency, Shared
+with Concurrency(1.0, lease=1.0, shared=Shared(sys.argv[1], "a"), name="c"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script, sqlite.url], env=environment(), timeout=4 * DEADLINE)
+    assert reserved(sqlite) == 1.0
+    with Concurrency(1.0, **limit):
+        assert reserved(sqlite) == 2.0  # that of the other is no longer counted
+    assert shared.remembered() == 0
+
+
+def test_several_shared_limits_of_a_kind_hold_together(sqlite):
+    """Two rates, a Budget that is settled by what calls spent, and a Concurrency."""
+    shared, running, most, lock = Shared(sqlite.url, "a"), [0], [0], threading.Lock()
+
+    def fn(item, delivery):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.005)
+        delivery.spent(euros=0.5)
+        with lock:
+            running[0] -= 1
+        return item
+
+    euros = Budget(20.0, cost=lambda item: 2.0, shared=shared, name="euros")
+    limits = [
+        Rate(1_000.0, shared=shared, name="second"), Rate(10_000.0, "minute", burst=100.0, shared=shared, name="minute"),
+        euros, Concurrency(3.0, shared=shared, name="connections"),
+    ]  # fmt: skip
+    assert mapped(fn, range(30), limits=limits, workers=8) == list(range(30))
+    assert euros.used() == 15.0
+    assert 1 <= most[0] <= 3
+    assert reserved(sqlite) == 0.0
+
+
+@everywhere
+def test_a_pause_holds_for_all_that_use_the_rate(sqlite, mapped):
+    """RetryLater without a key, in one process, pauses the maps of another."""
+    shared, deferred = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        if not deferred:
+            deferred.append(time.monotonic())
+            raise RetryLater(1.0)
+        return item
+
+    mapped(str, [1], limits=rate(shared, 1e6))
+    with Threads() as threads:
+        first = threads.start(mapped, fn, [1], limits=rate(shared, 1e6))
+        wait_until(lambda: sqlite.query("SELECT max(paused_until) FROM manytail_limits")[0][0] > 0)
+        mapped(lambda item: deferred.append(time.monotonic()), [2], limits=rate(shared, 1e6))
+        first.result()
+    assert deferred[1] >= deferred[0] + 0.99
 
 
 @everywhere
@@ -366,7 +429,7 @@ def test_another_rate_is_logged_and_holds(sqlite, caplog):
     mapped(str, range(3), limits=rate(shared, 1e6))
     with caplog.at_level(logging.WARNING):
         mapped(str, range(3), limits=rate(shared, 2e6))
-    assert len([said for said in caplog.messages if "rate:rate of name 'a' changes from 1000000.0 to 2" in said]) == 1
+    assert len([said for said in caplog.messages if "rate:rate of name 'a' changes from Terms(amount=1000000.0" in said]) == 1
 
 
 @everywhere
@@ -431,7 +494,7 @@ def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(data
         starts = [float(at) for other, at in lines if other == key]
         assert len(starts) >= 20
         check_rate(starts, 20.0, workers=3 * 2)
-    assert database.query("SELECT count(*) FROM manytail_rates") == [(4,)]  # each key, and the rate of all
+    assert database.query("SELECT count(*) FROM manytail_limits") == [(4,)]  # each key, and the rate of all
 
 
 @everywhere
@@ -442,7 +505,7 @@ def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
     def attempt(deadline):
         shared, calls = Shared(sqlite.url, f"until {deadline}"), []
         mapped(str, ["slow"], limits=rate(shared, 1.0, per_key=True), key=str)
-        sqlite.query("UPDATE manytail_rates SET tat = tat + 3600 WHERE limit_id <> CAST('per_key_rate:rate' AS BLOB)")
+        sqlite.query("UPDATE manytail_limits SET tat = tat + 3600 WHERE limit_id <> CAST('rate:rate' AS BLOB)")
         results = mapped(
             calls.append, items, limits=rate(shared, 1.0, per_key=True), key=str, workers=1, deadline=deadline,
             errors="return", order="completion",
@@ -487,7 +550,7 @@ def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
     assert [index for index, result in enumerate(results) if result.result != str(index)] == [7]
     assert isinstance(results[7].error, TypeError)
     assert results[7].attempts == 0
-    assert sqlite.query("SELECT count(*) FROM manytail_rates") == [(7,)]  # six keys, NaN being one, and the rate of all
+    assert sqlite.query("SELECT count(*) FROM manytail_limits") == [(7,)]  # six keys, NaN being one, and the rate of all
 
 
 def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite, monkeypatch):
@@ -500,4 +563,3 @@ def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite,
         assert [one.result for one in results[:6]] == list(map(str, range(6)))
         assert [(type(result.error), result.attempts) for result in results[6:]] == [(BudgetExceeded, 0)] * 2
         assert spent_in(shared) == 6.0
-        assert next(late, None) is None

@@ -13,7 +13,7 @@ from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Shared, SharedUnavailable
-from manytail.mapping._rates import Part
+from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -98,7 +98,7 @@ def test_missing_rights(postgresql, server, caplog):
     Shared(postgresql.url, "a")._store().record({ID: b"x"})
     with fails(PermissionError, "permission denied", caplog):  # to read them
         Shared(guest, "a").remembered()
-    for table in ("names", "results", "rates"):
+    for table in ("names", "results", "limits", "holds"):
         postgresql.query(f"GRANT SELECT, INSERT, UPDATE, DELETE ON manytail_{table} TO {role}")
     postgresql.query(
         f"GRANT SELECT ON manytail_layout TO {role}", f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"
@@ -156,10 +156,11 @@ def test_a_server_that_goes_away_and_comes_back(own_server, mode, caplog):
     with caplog.at_level(logging.WARNING), Threads() as threads:
         recording = threads.start(store.record, {ID[::-1]: b"while away"})
         wait_until(lambda: "database is away" in caplog.text)
-        leasing = threads.start(store.lease, [Part(b"rate", b"rate", 1.0, 1)])
+        ask, terms = Ask(b"rate:r", b"rate:r", b"h", 1.0), {b"rate:r": Terms(1.0, 1.0)}
+        leasing = threads.start(store.exchange, 0.1, terms, [ask], [[(0, 1.0)]])
         own_server.start()
         recording.result()
-        assert leasing.result()[0].rate == 1.0
+        assert leasing.result()[0][0].granted == 1.0
     assert store.look_up([ID, ID[::-1]]) == {ID: b"before", ID[::-1]: b"while away"}
     assert not any(secret in caplog.text for secret in SECRETS)
 

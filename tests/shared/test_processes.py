@@ -12,7 +12,7 @@ from support.threads import DEADLINE
 
 from manytail import Shared
 from manytail.mapping import _shared_tables
-from manytail.mapping._rates import Part
+from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -42,7 +42,7 @@ def ended(process):
 TOGETHER = """
 import sys
 from manytail import Shared
-from manytail.mapping._rates import Part
+from manytail.mapping._grants import Ask, Terms
 shared = Shared(sys.argv[1], "a")
 me = int(sys.argv[2])
 print("ready", flush=True)
@@ -52,9 +52,10 @@ store.agree("codec", "schema")
 for group in range(20):
     store.record({(me * 1_000 + group * 10 + row).to_bytes(16, "big"): b"mine" for row in range(10)})
     store.record({(90_000 + group * 10 + row).to_bytes(16, "big"): b"%d" % me for row in range(10)})
-    lease = store.lease([Part(b"rate", b"rate", 100.0, 2)])[0]
-    taken = store.spend([3.0, 3.0], 100.0)
-    print(lease.start, sum(taken))
+    asks = [Ask(b"rate:r", b"rate:r", b"h", 2.0), Ask(b"budget:b", b"budget:b", b"%d" % me, 6.0, 0.0, 3.0 * group, group)]
+    terms = {b"rate:r": Terms(100.0, 1.0), b"budget:b": Terms(1e9)}
+    (lease, budget), now = store.exchange(1e9, terms, asks, [[(0, 2.0), (1, 6.0)]])
+    print(lease.begin, budget.granted)
 """
 
 
@@ -70,8 +71,8 @@ def test_processes_that_begin_at_once_share_one_database(database):
     assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
     shared = Shared(database.url, "a")
     assert shared.remembered() == 4 * 200 + 200
-    assert sum(int(line[1]) for line in lines) == 33
-    assert shared._store().spent() == 99.0
+    assert {line[1] for line in lines} == {"6.0"}
+    assert shared._store().spent(b"budget:b") == 4 * 3.0 * sum(range(20))
     assert database.query("SELECT version FROM manytail_layout") == [(_shared_tables.VERSION,)]
 
 
@@ -160,11 +161,15 @@ def test_a_killed_process_wastes_its_lease_and_frees_nothing(database):
     script = """
 import os, signal, sys
 from manytail import Shared
-from manytail.mapping._rates import Part
-print(Shared(sys.argv[1], "a")._store().lease([Part(b"rate", b"rate", 10.0, 50)])[0].start, flush=True)
+from manytail.mapping._grants import Ask, Terms
+store = Shared(sys.argv[1], "a")._store()
+ask = Ask(b"rate:r", b"rate:r", b"h", 50.0)
+print(store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 50.0)]])[0][0].begin, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     process = start(script, database.url)
     out, _ = process.communicate(timeout=4 * DEADLINE)
     assert process.returncode == -signal.SIGKILL
-    assert store.lease([Part(b"rate", b"rate", 10.0, 1)])[0].start >= float(out) + 5.0 - 1e-3
+    ask = Ask(b"rate:r", b"rate:r", b"other", 1.0)
+    (answer,), _ = store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 1.0)]])
+    assert answer.begin >= float(out) + 5.0 - 1e-3

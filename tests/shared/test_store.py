@@ -12,7 +12,7 @@ from support.threads import Threads
 
 from manytail import Shared
 from manytail.mapping import _shared_database, _shared_store, _shared_tables
-from manytail.mapping._rates import Part
+from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -107,43 +107,57 @@ def test_codec_and_schema_belong_to_the_name(database):
     shared._store().agree("other", "x")
 
 
-# ---------------------------------------------------------------------------------------------------- rates
+# ---------------------------------------------------------------------------------------------------- limits
+RATE = Terms(10.0, 1.0)
+BUDGET = Terms(10.0)
+
+
+def lease(store, limit=b"rate:r", amount=1.0, terms=RATE, ahead=1e9, group=None):
+    """Ask for slots of a Rate. Returns the answer, and the database's time."""
+    group = group or limit
+    (answer,), now = store.exchange(ahead, {group: terms}, [Ask(limit, group, b"h", amount)], [[(0, amount)]])
+    return answer, now
+
+
+def reserve(store, cost, kept=0.0, spent=0.0, number=0, holder=b"h", terms=BUDGET):
+    """Report what calls of a Budget spent, and ask for what the next one costs; 0: for nothing."""
+    ask = Ask(b"budget:b", b"budget:b", holder, cost, kept, spent, number)
+    (answer,), _ = store.exchange(0.1, {b"budget:b": terms}, [ask], [[(0, cost)]] if cost else [])
+    return answer
+
+
 def test_leases_of_a_limit_follow_one_another_in_database_time(database):
     store = Shared(database.url, "a")._store()
     begin = time.time()
-    leases = [store.lease([Part(b"rate", b"rate", 10.0, 2)])[0] for _ in range(20)]
-    assert all(lease.rate == 10.0 for lease in leases)
-    assert begin - 0.01 <= leases[0].start <= leases[0].now + 0.01  # the server is this machine
-    for one, other in itertools.pairwise(leases):
-        assert other.start >= one.start + 0.2 - 1e-3
+    leases = [lease(store, amount=2.0) for _ in range(20)]
+    assert begin - 0.01 <= leases[0][0].begin <= leases[0][1] + 0.01  # the server is this machine
+    for (one, _), (other, _) in itertools.pairwise(leases):
+        assert other.begin >= one.begin + 0.2 - 1e-3
 
 
 def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
     store = Shared(database.url, "a")._store()
-    store.lease([Part(b"rate", b"rate", 10.0, 100)])
-    database.query("UPDATE manytail_rates SET tat = tat - 3600")
-    begin = time.time()
-    first, second = (store.lease([Part(b"rate", b"rate", 10.0, 5)])[0] for _ in range(2))
-    assert begin - 0.01 <= first.start <= first.now + 0.01
-    assert second.start >= first.start + 0.5 - 1e-3
+    lease(store, amount=100.0)
+    database.query("UPDATE manytail_limits SET tat = tat - 3600")
+    (first, now), (second, _) = lease(store, amount=5.0), lease(store, amount=5.0)
+    assert first.begin == pytest.approx(now, abs=0.01)
+    assert second.begin >= first.begin + 0.5 - 1e-3
 
 
-def test_several_limits_are_leased_in_one_transaction(database):
+def test_slots_are_granted_a_little_ahead_and_refused_until_then(database):
     store = Shared(database.url, "a")._store()
-    limits = [
-        Part(b"rate", b"rate", 10.0, 1),
-        Part(b"key 1", b"per_key_rate", 2.0, 1),
-        Part(b"key 2", b"per_key_rate", 2.0, 1),
-    ]
-    assert [lease.rate for lease in store.lease(limits)] == [10.0, 2.0, 2.0]
-    assert Shared(database.url, "b")._store().lease(limits)[0].start < store.lease(limits)[0].start
+    lease(store, amount=10.0)
+    refused, now = lease(store, ahead=0.2)
+    assert refused.granted == 0.0
+    assert refused.retry_at == pytest.approx(now + 0.8, abs=0.1)
+    assert lease(store, ahead=2.0)[0].granted == 1.0
 
 
-def test_the_leases_of_many_keys_cost_one_statement(database, monkeypatch):
-    """One row per limit; the order of the limits does not matter; each rests, or goes on, by itself."""
+def test_the_leases_of_many_keys_cost_a_few_statements(database, monkeypatch):
+    """The order of the limits does not matter; each rests, or goes on, by itself; rows of keys have no terms."""
     store = Shared(database.url, "a")._store()
-    store.set_rates({b"per_key_rate": 2.0})
-    limits = [Part(b"key:%d" % number, b"per_key_rate", 5.0, 3_600 * (1 + number % 3)) for number in range(150)]
+    store.remembered()
+    asks = [Ask(b"rate:k:%d" % number, b"rate:k", b"h", 1.0 + number % 3) for number in range(150)]
     statements: list[str] = []
     execute = _shared_database.Transaction.execute
 
@@ -152,134 +166,159 @@ def test_the_leases_of_many_keys_cost_one_statement(database, monkeypatch):
         return execute(transaction, sql, parameters)
 
     monkeypatch.setattr(_shared_database.Transaction, "execute", noted)
-    first, second = store.lease(limits), store.lease(limits[::-1])[::-1]
-    for limit, one, other in zip(limits, first, second, strict=True):
-        assert one.rate == other.rate == 2.0
-        assert one.start == pytest.approx(first[0].start, abs=60)
-        assert other.start == pytest.approx(one.start + limit.amount / 2.0, abs=1e-3)
-    assert len(statements) == sum("INSERT" in statement for statement in statements) == 2
-    assert database.query("SELECT count(*) FROM manytail_rates") == [(151,)]
+    calls = [[(place, ask.want)] for place, ask in enumerate(asks)]
+    first, _ = store.exchange(1e9, {b"rate:k": RATE}, asks, calls)
+    second, _ = store.exchange(1e9, {b"rate:k": RATE}, asks[::-1], [[(149 - call[0][0], call[0][1])] for call in calls])
+    for ask, one, other in zip(asks, first, second[::-1], strict=True):
+        assert other.begin == pytest.approx(one.begin + ask.want / 10.0, abs=1e-3)
+    assert len(statements) <= 12
+    assert database.query("SELECT count(*) FROM manytail_limits") == [(151,)]
+    assert database.query("SELECT limit_id FROM manytail_limits WHERE per IS NOT NULL")[0][0] == b"rate:k"
 
 
 def test_limits_of_idle_keys_are_dropped(database):
-    store = Shared(database.url, "a")._store()
-    limits = [Part(name, b"per_key_rate", 10.0, 1) for name in (b"key:1", b"key:2", b"key:3", b"rate")]
-    other = Shared(database.url, "b")._store()
+    store, other = Shared(database.url, "a")._store(), Shared(database.url, "b")._store()
     for each in (store, other):
-        each.lease(limits)
-    third = "X'6b65793a33'" if database.kind == "sqlite" else "'key:3'"
-    database.query(f"UPDATE manytail_rates SET tat = tat - 3600 WHERE limit_id <> {third}")
-    assert store.drop_limits(b"key:", 60.0) == 2
-    assert store.drop_limits(b"key:", 60.0) == 0
-    assert database.query("SELECT count(*) FROM manytail_rates") == [(6,)]
-    begin, lease = time.time(), store.lease(limits)[0]
-    assert begin - 0.01 <= lease.start <= lease.now + 0.01
+        for limit in (b"rate:k:1", b"rate:k:2", b"rate:k:3"):
+            lease(each, limit, group=b"rate:k")
+        lease(each)
+    third = "X'726174653a6b3a33'" if database.kind == "sqlite" else "'rate:k:3'"
+    database.query(f"UPDATE manytail_limits SET tat = tat - 3600 WHERE limit_id <> {third}")
+    assert store.drop_limits(60.0) == 2
+    assert store.drop_limits(60.0) == 0
+    assert database.query("SELECT count(*) FROM manytail_limits") == [(8,)]
+    answer, now = lease(store, b"rate:k:1", group=b"rate:k")
+    assert answer.begin == pytest.approx(now, abs=0.01)
 
 
-def test_the_rate_given_last_holds_for_all_and_a_change_is_logged(database, caplog):
+def test_the_terms_given_last_hold_for_all_and_a_change_is_logged(database, caplog):
     one, other = Shared(database.url, "a")._store(), Shared(database.url, "a")._store()
     with caplog.at_level(logging.WARNING, "manytail"):
-        one.set_rates({b"rate": 10.0, b"per_key_rate": 5.0})
-        one.set_rates({b"rate": 10.0})
+        lease(one)
+        lease(one)
         assert caplog.messages == []
-        other.set_rates({b"rate": 20.0, b"per_key_rate": 5.0})
-        assert caplog.messages == ["shared: rate of name 'a' changes from 10.0 to 20.0 for all that use it"]
-    assert one.lease([Part(b"rate", b"rate", 10.0, 1)])[0].rate == 20.0
-    other.set_rates({b"per_key_rate": 7.0})
-    assert one.lease([Part(b"a key", b"per_key_rate", 5.0, 1)])[0].rate == 7.0
+        assert lease(other, terms=Terms(20.0, 1.0))[0].terms.amount == 20.0
+        assert len(caplog.messages) == 1
+        assert "rate:r of name 'a' changes from Terms(amount=10.0" in caplog.messages[0]
+    assert lease(one)[0].terms.amount == 20.0  # it told its terms before
+    assert len(caplog.messages) == 1
 
 
 def test_threads_lease_disjoint_intervals(database):
-    shared = Shared(database.url, "a")
+    shared, terms = Shared(database.url, "a"), Terms(50.0, 1.0)
     with Threads() as threads:
         tasks = [
-            threads.start(lambda: [shared._store().lease([Part(b"r", b"r", 50.0, 1)])[0].start for _ in range(25)])
-            for _ in range(8)
+            threads.start(lambda: [lease(shared._store(), terms=terms)[0].begin for _ in range(25)]) for _ in range(8)
         ]
         starts = sorted(start for task in tasks for start in task.result())
     assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
 
 
-# ---------------------------------------------------------------------------------------------------- budget
 def test_a_budget_is_never_exceeded(database):
     shared = Shared(database.url, "a")
     store = shared._store()
-    assert store.spend([3.0, 3.0, 5.0, 3.0], 10.0) == [True, True, False, True]
-    assert shared._store().spent() == 9.0
-    assert store.spend([2.0, 1.0], 10.0) == [False, True]
-    assert store.spend([1.0], 20.0) == [True]  # each compares its own budget
-    store.give_back(3.0)
-    assert shared._store().spent() == 8.0
+    assert reserve(store, 6.0).granted == 6.0
+    assert reserve(store, 5.0, holder=b"other").granted == 0.0  # while the first may give back
+    answer = reserve(store, 0.0, kept=3.0, spent=3.0, number=1)
+    assert answer.left == 7.0
+    assert reserve(store, 5.0, holder=b"other").granted == 0.0
+    assert reserve(store, 4.0, holder=b"other").granted == 4.0
+    assert store.spent(b"budget:b") == 3.0
     shared.reset()
-    assert shared._store().spent() == 0.0
+    assert store.spent(b"budget:b") == 0.0
 
 
-def test_a_cost_is_not_given_back_twice_when_the_answer_is_lost(sqlite, caplog):
-    shared = Shared(sqlite.url, "a")
-    store = shared._store()
-    assert store.spend([9.0], 10.0) == [True]
-    (connection,) = store.link._connection
+class Lost:
+    """A connection that breaks when a transaction is done, before the answer."""
 
-    class Lost:
-        """The transaction is done, and the connection breaks before the answer."""
+    def __init__(self, connection):
+        self._connection = connection
 
-        def __getattr__(self, name):
-            return getattr(connection, name)
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
 
-        def commit(self):
-            connection.commit()
-            raise _shared_database.Away("lost")
-
-    store.link._connection[:] = [Lost()]
-    store.give_back(3.0)
-    assert shared._store().spent() == 6.0
-    assert "a cost of 3.0 may stay spent" in caplog.text
+    def commit(self):
+        self._connection.commit()
+        raise _shared_database.Away("lost")
 
 
-def test_calls_are_granted_slots_in_all_their_limits_at_the_same_time(database):
-    """The second call of a key is refused until its key has a slot; a call of another key is not."""
+def test_a_report_that_comes_twice_counts_once(sqlite):
+    store = Shared(sqlite.url, "a")._store()
+    assert reserve(store, 9.0).granted == 9.0
+    store.link._connection[:] = [Lost(store.link._connection[0])]
+    assert reserve(store, 0.0, kept=6.0, spent=3.0, number=1).left == 7.0
+    assert store.spent(b"budget:b") == 3.0
+    assert reserve(store, 1.0, holder=b"other").granted == 1.0
+
+
+def test_what_a_process_that_died_had_reserved_counts_as_spent(database):
     store = Shared(database.url, "a")._store()
-    store.set_rates({b"rate": 50.0, b"per_key_rate": 2.0})
+    assert reserve(store, 6.0).granted == 6.0
+    database.query("UPDATE manytail_holds SET expires_at = expires_at - 3600")
+    answer = reserve(store, 5.0, holder=b"other")
+    assert (answer.granted, answer.left) == (0.0, 4.0)
+    assert store.spent(b"budget:b") == 6.0
 
-    def call(key):
-        return [Part(b"rate", b"rate", 1.0, 1), Part(b"key:" + key, b"per_key_rate", 1.0, 1)]
 
+def test_a_call_gets_all_that_it_needs_or_nothing(database):
+    """The second call of a key is refused until its key has a slot, and takes nothing of the other limit."""
+    store = Shared(database.url, "a")._store()
+    terms = {b"rate:all": Terms(50.0, 1.0), b"rate:key": Terms(2.0, 1.0)}
+    asks = [Ask(b"rate:all", b"rate:all", b"h", 1.0), *(Ask(b"rate:key:%d" % n, b"rate:key", b"h", 1.0) for n in (1, 2))]
     for _ in range(2):  # with the rows missing, and present
-        (first, second, other), now = store.grant([call(b"1"), call(b"1"), call(b"2")])
-        assert (first.granted, second.granted, other.granted) == (True, False, True)
-        assert first.start == pytest.approx(now, abs=1e-3)
-        assert second.start == pytest.approx(now + 0.5, abs=1e-3)
-        assert not second.by_map
-        assert other.start == pytest.approx(now + 0.02, abs=1e-3)
-        database.query("UPDATE manytail_rates SET tat = tat - 3600")
-    (*granted, refused), now = store.grant([call(b"%d" % key) for key in range(7)])
-    assert all(each.granted for each in granted)
-    assert (refused.granted, refused.by_map) == (False, True)
-    assert refused.start == pytest.approx(now + 0.02, abs=1e-3)
+        (both, first, other), now = store.exchange(
+            0.1, terms, asks, [[(0, 1.0), (1, 1.0)], [(0, 1.0), (1, 1.0)], [(0, 1.0), (2, 1.0)]]
+        )
+        assert (both.granted, first.granted, other.granted) == (2.0, 1.0, 1.0)
+        assert both.begin == pytest.approx(now, abs=1e-3)
+        assert both.retry_at == first.retry_at == pytest.approx(now + 0.4, abs=1e-3)
+        database.query("UPDATE manytail_limits SET tat = tat - 3600")
 
 
-def test_threads_never_spend_more_than_the_budget_together(database):
-    shared = Shared(database.url, "a")
+def test_threads_never_spend_more_than_a_budget_together(database):
+    shared, terms = Shared(database.url, "a"), Terms(100.0)
+
+    def spend(holder):
+        store, spent = shared._store(), 0.0
+        for number in range(1, 21):
+            got = reserve(store, 5.0, holder=holder, terms=terms).granted
+            reserve(store, 0.0, spent=got, number=number, holder=holder, terms=terms)
+            spent += got
+        return spent
+
     with Threads() as threads:
-        tasks = [
-            threads.start(lambda: sum(sum(shared._store().spend([3.0, 2.0], 100.0)) for _ in range(20)))
-            for _ in range(6)
-        ]
-        for task in tasks:
-            task.result()
-    assert 98.0 <= shared._store().spent() <= 100.0
+        tasks = [threads.start(spend, b"%d" % holder) for holder in range(6)]
+        spent = sum(task.result() for task in tasks)
+    assert shared._store().spent(b"budget:b") == spent <= 100.0
 
 
-def test_reset_forgets_rates_and_keeps_results(database):
+def test_permits_are_divided_while_others_wait_and_free_when_their_process_died(database):
+    store, terms = Shared(database.url, "a")._store(), Terms(10.0, lease=5.0)
+
+    def permits(holder, cost, want, kept):
+        ask = Ask(b"concurrency:c", b"concurrency:c", holder, want, kept)
+        (answer,), _ = store.exchange(0.1, {b"concurrency:c": terms}, [ask], [[(0, cost)]] if cost else [])
+        return answer
+
+    assert permits(b"one", 2.0, 100.0, 0.0).granted == pytest.approx(10.0)
+    assert permits(b"two", 1.0, 1.0, 0.0).granted == 0.0
+    assert permits(b"one", 0.0, 0.0, 10.0).most == 5.0
+    assert permits(b"one", 0.0, 0.0, 5.0).most == 5.0
+    assert permits(b"two", 1.0, 100.0, 0.0).granted == pytest.approx(5.0)
+    assert permits(b"three", 8.0, 8.0, 0.0).granted == 0.0
+    assert permits(b"one", 0.0, 0.0, 5.0).most == 2.0  # one call of the third costs 8
+    database.query("UPDATE manytail_holds SET expires_at = expires_at - 3600")
+    assert permits(b"three", 8.0, 8.0, 0.0).granted == 8.0
+
+
+def test_reset_forgets_limits_and_keeps_results(database):
     shared = Shared(database.url, "a")
     store = shared._store()
     store.record({ID: b"x"})
-    store.set_rates({b"rate": 1.0})
-    store.lease([Part(b"rate", b"rate", 1.0, 1_000)])
+    lease(store, amount=1_000.0)
     shared.reset()
-    begin, lease = time.time(), store.lease([Part(b"rate", b"rate", 5.0, 1)])[0]
-    assert begin - 0.01 <= lease.start <= lease.now + 0.01
-    assert lease.rate == 5.0
+    answer, now = lease(store)
+    assert answer.begin == pytest.approx(now, abs=0.01)
     assert shared.remembered() == 1
 
 
@@ -331,7 +370,7 @@ def test_one_connection_closed_with_its_shared(sqlite):
             assert task.result() == 0
     assert connections() == 1
     other, copy = Shared(sqlite.url, "b"), pickle.loads(pickle.dumps(shared))
-    assert other.remembered() == copy._store().spent() == 0
+    assert other.remembered() == copy.remembered() == 0
     assert connections() == 1
     del shared, other, copy, threads, task  # what the threads called holds it
     gc.collect()

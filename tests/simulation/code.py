@@ -14,9 +14,9 @@ FILES = {
     "batches": "manytail.mapping._batches",
     "dedup": "manytail.mapping._dedup",
     "gate": "manytail.mapping._gate",
-    "leasing": "manytail.mapping._leasing",
+    "grants": "manytail.mapping._grants",
+    "leased": "manytail.mapping._leased",
     "ledger": "manytail.mapping._ledger",
-    "rates": "manytail.mapping._rates",
     "scheduler": "manytail.mapping._scheduler",
     "world": "simulation.world",
 }
@@ -28,9 +28,9 @@ class Code:
     def __init__(self, changes: dict[str, tuple[str, str]] | None = None) -> None:
         """changes: for a module of FILES, a text that occurs once in its source, and its replacement."""
         changes = changes or {}
-        names = set(FILES) - {"world", "ledger"}
+        names = set(FILES) - {"world", "ledger", "leased"}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name in names}
-        self.admission, self.scheduler, self.rates = modules["admission"], modules["scheduler"], modules["rates"]
+        self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
         for user in modules.values():
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):

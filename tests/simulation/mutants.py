@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from manytail.mapping import _ledger
+from manytail.mapping import _leased, _ledger
 
 from . import shared
 from .code import Code, load
@@ -33,14 +33,15 @@ class Mutant(NamedTuple):
 
     def world(self) -> Callable[[int], Any]:
         """A function that makes the world of a seed with this fault in it."""
-        if self.file == "ledger":
-            code = Code()
-            return lambda seed: World(draw(seed), code)
+        if self.file in COMPILED:
+            return self._world(Code())
         change = (self.old, self.new)
         if self.file == "world":
             changed, code = load("world", change), Code()
             return lambda seed: changed.World(draw(seed), code)
-        code = Code({self.file: change})
+        return self._world(Code({self.file: change}))
+
+    def _world(self, code: Code) -> Callable[[int], Any]:
         if self.shared:
             return lambda seed: shared.SharedWorld(shared.draw(seed), code)
         return lambda seed: World(draw(seed), code)
@@ -49,7 +50,8 @@ class Mutant(NamedTuple):
 def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
     """The first of the seeds whose world finds the fault."""
     world = mutant.world()
-    with planted_in_ledger(mutant.old, mutant.new) if mutant.file == "ledger" else nullcontext():
+    compiled = mutant.file in COMPILED
+    with planted_in_limits(mutant.file, mutant.old, mutant.new) if compiled else nullcontext():
         for seed in seeds:
             try:
                 world(seed).run()
@@ -59,23 +61,28 @@ def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
 
 
 @contextmanager
-def planted_in_ledger(old: str, new: str) -> Iterator[None]:
-    """The ledger is compiled, and its classes are those of every limit: functions and methods are replaced in them."""
-    copy, before = load("ledger", (old, new)), []
-    for name in ("Taken", "Wait", "Never"):
-        setattr(copy, name, getattr(_ledger, name))
-    for kind in ("Account", "Tokens", "Permits", "Spending"):
-        ours, theirs = getattr(_ledger, kind), getattr(copy, kind)
-        for name, method in vars(theirs).items():
-            if isinstance(method, FunctionType) and "__class__" not in method.__code__.co_freevars:
-                before.append((ours, name, vars(ours)[name]))
-                setattr(ours, name, method)
+def planted_in_limits(file: str, old: str, new: str) -> Iterator[None]:
+    """The ledger and the accounts of shared limits are compiled, and their classes are those of every limit: functions
+    and methods are replaced in them."""
+    module, copy, before = COMPILED[file], load(file, (old, new)), []
+    kinds = {name: kind for name, kind in vars(module).items() if isinstance(kind, type)}
+    for name, kind in kinds.items():
+        theirs = vars(copy).get(name)
+        setattr(copy, name, kind)
+        if kind.__module__ != module.__name__ or theirs is None or issubclass(kind, tuple):
+            continue
+        for method, function in vars(theirs).items():
+            if isinstance(function, FunctionType) and "__class__" not in function.__code__.co_freevars:
+                before.append((kind, method, vars(kind)[method]))
+                setattr(kind, method, function)
     try:
         yield
     finally:
-        for ours, name, method in before:
-            setattr(ours, name, method)
+        for kind, method, function in before:
+            setattr(kind, method, function)
 
+
+COMPILED: dict[str, Any] = {"ledger": _ledger, "leased": _leased}
 
 MUTANTS = [
     # ------------------------------------------------------------------------------------------------ the map's failure
@@ -686,91 +693,11 @@ MUTANTS = [
     ),
     # ---------------------------------------------------------------------------------------- shared limits
     Mutant(
-        "a leased slot is taken twice",
-        "rates",
-        "        self._begin = slot + amount * self._interval\n",
-        "        self._begin = slot\n",
-        5,
-        shared=True,
-    ),
-    Mutant(
-        "slots of a lease that have passed are saved up",
-        "rates",
-        "        return max(self._begin, now - LATE / 2)\n",
-        "        return self._begin\n",
-        5,
-        shared=True,
-    ),
-    Mutant(
-        "more is taken of a lease than it has",
-        "rates",
-        "        return slot + amount * self._interval <= self._end + _NEARLY\n",
-        "        return slot + amount * self._interval <= self._end + 1.0\n",
-        13,
-        shared=True,
-    ),
-    Mutant(
-        "a lease is longer than it may be",
-        "rates",
-        "math.floor((LEASE + self._lead) /",
-        "math.floor((4 * LEASE + self._lead) /",
-        6,
-        shared=True,
-    ),
-    Mutant(
-        "the next lease is asked for at once",
-        "rates",
-        "else self._end - LEASE - self._lead\n",
-        "else self._end - 100 * LEASE - self._lead\n",
-        8,
-        shared=True,
-    ),
-    Mutant(
-        "the rate of all does not hold for the lease",
-        "rates",
-        "        self._interval = 1 / rate\n        self._begin, self._end",
-        "        self._begin, self._end",
-        29,
-        shared=True,
-    ),
-    Mutant(
-        "a lease for a key has come, and nobody looks",
-        "leasing",
-        "                self._asking -= 1\n                lanes.append(lane)\n",
-        "                self._asking -= 1\n",
-        0,
-        shared=True,
-    ),
-    Mutant(
-        "keys whose leases have come count as asking",
-        "leasing",
-        "                self._asking -= 1\n",
-        "                self._asking -= 0\n",
-        0,
-        shared=True,
-    ),
-    Mutant(
-        "one lease of the map is asked for again and again",
-        "rates",
-        "        if self.asked:\n            return math.inf\n        return self._begin",
-        "        return self._begin",
-        5,
-        shared=True,
-    ),
-    Mutant(
         "an item that is found recorded is not counted as started",
         "scheduler",
         "        elif item.attempts == 0:\n            self._left_ready(item)\n",
         "",
         20,
-        shared=True,
-    ),
-    Mutant(
-        "an item that is refused is not counted as started",
-        "scheduler",
-        "        elif call.attempts == 0:\n            self._left_ready(call)\n",
-        "",
-        183,
         shared=True,
     ),
     Mutant(
@@ -782,75 +709,195 @@ MUTANTS = [
         shared=True,
     ),
     Mutant(
-        "a joint slot is granted in one limit only",
-        "rates",
-        "            tats.update({limit: start + length for limit, length in lengths.items()})\n",
-        "            tats.update({parts[0].limit: start + lengths[parts[0].limit]})\n",
-        1,
-        shared=True,
-    ),
-    Mutant(
-        "a joint slot begins when its first limit has one",
-        "rates",
-        "            start = max(of_key, of_map)\n",
-        "            start = min(of_key, of_map)\n",
-        3,
-        shared=True,
-    ),
-    Mutant(
-        "joint slots are granted far ahead",
-        "rates",
-        "        if of_map > now + LEASE + _CLOCK:\n",
-        "        if of_map > now + 20 * LEASE:\n",
+        "a leased slot is taken twice",
+        "leased",
+        "            if not self._later:\n                return False\n",
+        "            if not self._later:\n                return True\n",
         0,
         shared=True,
     ),
     Mutant(
-        "a joint slot is used for a call that costs more",
-        "rates",
-        " and cost <= self._cost\n",
-        "\n",
-        1_050,
-        shared=True,
-    ),
-    Mutant(
-        "a joint slot serves for ever",
-        "rates",
-        "        slot, self._next, self.granted = self._next, -math.inf, False\n",
-        "        slot = self._next\n",
+        "slots of a lease that have passed are saved up",
+        "leased",
+        "        return max(self._tat, now - max(self._credit, GRACE))\n",
+        "        return self._tat\n",
         0,
         shared=True,
     ),
     Mutant(
-        "keys that wait for the leases of others are forgotten",
-        "leasing",
-        "range(min(len(self._to_ask),",
-        "range(0 * min(len(self._to_ask),",
+        "a lease is twice as long here as it is there",
+        "leased",
+        "        begin, length = answer.begin + offset, answer.granted * self._interval\n",
+        "        begin, length = answer.begin + offset, 2 * answer.granted * self._interval\n",
         0,
         shared=True,
     ),
     Mutant(
-        "every key asks at once for a lease",
-        "leasing",
-        "        if self._asking >= self._options.workers:\n",
-        "        if self._asking < 0:\n",
+        "a lease begins as soon as it comes",
+        "leased",
+        "        begin, length = answer.begin + offset, answer",
+        "        begin, length = now, answer",
         0,
         shared=True,
     ),
     Mutant(
-        "nobody starts while as many leases are asked for as there are workers (was real)",
+        "a lease is asked for again while it is on its way",
+        "leased",
+        "        return not self.asked and self.retry_at <= now and not",
+        "        return self.retry_at <= now and not",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "nobody looks when more was granted",
+        "leased",
+        "            self.turn = now\n            self.call_first(wakes)\n",
+        "            self.turn = now\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "who was answered counts as asking",
+        "leased",
+        "            self.asked = False\n",
+        "            self.asked = self.asked\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "what calls spent is told twice",
+        "leased",
+        "            self.reporting, self.retry_at = 0.0, -math.inf\n",
+        "            self.retry_at = -math.inf\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "what nothing uses is kept",
+        "leased",
+        "        self.allotted = max(self._reserved, min(self.allotted, used))\n",
+        "        self.allotted = max(self._reserved, self.allotted)\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "more is kept than was told",
+        "leased",
+        "        self.allotted = max(self._reserved, min(self.allotted, used))\n",
+        "        used = max(self._reserved, min(self.allotted, used))\n        return_value = used\n        self._peak, self._told_at = self._reserved, now\n        return return_value\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a Budget's reservation is not used up by what is spent",
+        "leased",
+        "        self.allotted -= spent\n",
+        "",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "permits are used after their lease",
+        "leased",
+        "and now < self.valid_until)\n",
+        "and True)\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "what is left of a Budget is told without what was reserved by the dead",
+        "grants",
+        "            left = self.terms.amount - self.row.settled - over\n",
+        "            left = self.terms.amount - self.row.settled + over\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a call is granted what it needs in one limit only",
+        "grants",
+        "        retry_at = max([part",
+        "        retry_at = min([part",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "slots are granted far ahead",
+        "grants",
+        "self.row.tat - self.terms.burst - ahead)\n",
+        "self.row.tat - self.terms.burst - 50 * ahead)\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a lease is given to two",
+        "grants",
+        "        row.tat = begin + cost * self.terms.interval\n",
+        "        row.tat = begin\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "a report that comes twice counts twice",
+        "grants",
+        " and (hold is None or hold.number != ask.number):\n",
+        ":\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "what is settled does not count",
+        "grants",
+        " - self.row.settled - others - has\n",
+        " - others - has\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "others' reservations do not count",
+        "grants",
+        " - self.row.settled - others - has\n",
+        " - self.row.settled - has\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "what the dead reserved of a Budget is free",
+        "grants",
+        "        return self.is_budget or hold.expires_at > now\n",
+        "        return hold.expires_at > now\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "permits of the dead are never free",
+        "grants",
+        "        return self.is_budget or hold.expires_at > now\n",
+        "        return True\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "who waits for a large part gets none",
+        "grants",
+        "0.0 if has else cost))\n",
+        "0.0))\n",
+        0,
+        shared=True,
+    ),
+    Mutant(
+        "keys that wait for their turn to ask are forgotten",
         "gate",
-        "        while len(self.starts) < workers:\n",
-        "        while len(self.starts) < workers and (not self._leases or self.leasing._asking < workers):\n",
+        "                if self._next_may_ask(now):\n                    continue\n",
+        "",
         0,
         shared=True,
     ),
     Mutant(
-        "who was granted a slot waits for the map",
-        "leasing",
-        "        return -math.inf if self.granted else self._map_due\n",
-        "        return self._map_due\n",
-        3,
+        "keys that were answered count as asking",
+        "gate",
+        "        self._asking -= limits.is_asking\n",
+        "        self._asking -= 0\n",
+        0,
         shared=True,
     ),
 ]

@@ -51,7 +51,7 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "accounts", "assigned", "emitted", "held", "key", "level", "limit_id", "limits", "line", "paused_until",
+        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
         "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
     )  # fmt: skip
 
@@ -68,7 +68,6 @@ class Lane:
         self.level: float = 0  # the priority of the unstarted items
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
-        self.limit_id = b""  # names the limit of this key in a database
         self.accounts: Any = ()  # of this key and of the map, in the ledger
         self.waiters: Any = None  # what waits for each of them
         self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set

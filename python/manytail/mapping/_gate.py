@@ -4,7 +4,7 @@ priorities decides that.
 The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
 items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
 key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
-(`_limits`; the slots of shared rates: `_leasing`). Then it is in `ready`, and a worker takes it. Like the scheduler,
+(`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler,
 which owns it, the gate has no thread, clock or I/O, and no lock but those of limits that other maps use too.
 
     event                    meaning
@@ -20,23 +20,23 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     failed_for_good(item)    no call of the item follows
     recheck(lane, now)       the time has come at which a call of this key may start
     pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
-    leased(leases, now)      leases of slots that were asked for have come
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     refused, answered        items that failed, or got the result of an equal item, without a call
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
-    leasing.to_lease         where rates are shared: ask the database for these leases
     wake_at                  call `dispatch` at that time, unless it is called earlier
 
 A key at its limit (a limit with per_key, breaker) is disabled in the admission, so that other keys start. A call that
 waits for a limit of the map stays the next one, and nothing is taken out of the admission until `_blocked_until`, or
 until the ledger wakes the map. So a more urgent item that arrives in that time goes first.
 
-Shared rates have leased slots (`_leasing`): the key of a call that has none is disabled until the lease has come.
+A lease of a shared limit that no call uses is wasted. So keys ask a database only when their next call is taken out, and
+at most `workers` keys at a time. The others wait for their turn to ask; the more urgent ask first.
 
 Invariants
+    _asking        keys for which more of a shared limit is asked for: at most `workers`
     starts         calls in `ready` or with a worker: at most `workers`. What they took of the limits ends with them
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
@@ -45,6 +45,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from manytail import MultiQueue
@@ -53,13 +55,10 @@ from ._admission import Admission, Lane
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._idempotency import idempotency_key
 from ._item import Batch, Item
-from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint, limit_id
 from ._ledger import Never, Taken, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
-from ._rates import LATE, JointSlots, LeasedSlots
 from ._types import BreakerOpen
 
 FAR = 86_400.0  # seconds; the timer of a map that waits to be woken
@@ -84,22 +83,19 @@ class Start:
 class LaneLimits:
     """The limits of one key."""
 
-    __slots__ = ("blocked_until", "breaker", "is_to_ask", "slots")
+    __slots__ = ("blocked_until", "breaker", "is_asking", "is_to_ask")
 
     def __init__(self, options: Options) -> None:
         self.blocked_until = -math.inf  # a limit of the key has no room before
-        self.slots: Any = JointSlots() if is_joint(options) else None
-        if self.slots is None and options.per_key_rate is not None:
-            self.slots = LeasedSlots(options.per_key_rate)
         breaker = options.breaker
         self.breaker = None if breaker is None else BreakerState(breaker.failures, breaker.reset)
-        self.is_to_ask = False  # `_leasing`
+        self.is_asking = False  # more is asked for
+        self.is_to_ask = False  # it waits for its turn to ask
 
     @property
     def until(self) -> float:
         """No start before that time. Infinite while a probe runs."""
-        slot = self.blocked_until if self.slots is None else max(self.blocked_until, self.slots.next)
-        return slot if self.breaker is None else max(slot, self.breaker.until)
+        return self.blocked_until if self.breaker is None else max(self.blocked_until, self.breaker.until)
 
 
 class Gate:
@@ -115,18 +111,15 @@ class Gate:
         self.answered: list[Item] = []
         self.rechecks: list[tuple[float, Lane]] = []
         self.error: BaseException | None = None
-        self.owner = Owner(options.local_limits, _nobody) if options.local_limits else None
+        self.owner = Owner(options.limits, _nobody) if options.limits else None
         self.spent = spent
         self._blocked_until = -math.inf  # a limit of the map has no room before
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
-        self._given = given_rates(options)
-        self._joint = is_joint(options)
-        rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
-        self._rates = {name: LeasedSlots(rate) for name, rate in rates.items()}
-        self.leasing = Leasing(options)
-        self._leases = bool(self._given)
+        self._asking = 0
+        self._to_ask: list[tuple[float, int, Lane]] = []  # a heap, by priority and arrival
+        self._numbers = count()
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
@@ -137,10 +130,10 @@ class Gate:
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
         self._refuses = options.breaker is not None and options.breaker.when_open == "fail"
-        self._limits_lanes = options.per_key_rate is not None or self._breaks or self._joint
-        self._limits_lanes = self._limits_lanes or (self.owner is not None and self.owner.keyed)
+        self._keyed = self.owner is not None and self.owner.keyed
+        self._limits_lanes = self._breaks or self._keyed
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
-        if options.per_key_rate is not None or (self.owner is not None and self.owner.keyed):
+        if self._keyed:
             admission.prepare, admission.forget = self.prepare, self.forget
 
     @property
@@ -157,22 +150,16 @@ class Gate:
         """Calls that run or may run."""
         return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
 
-    def _cost(self, item: Item) -> float:
-        return item.cost if self._options.costed else 1.0
-
     def prepare(self, lane: Lane) -> None:
         """A new key: look its accounts up. In the reader's thread: runs the user's `__hash__` and `__eq__`. TypeError:
         a shared limit, and a key of a type that has no stable encoding."""
-        if self._options.per_key_rate is not None:
-            name = limit_id(self._options, "per_key_rate")
-            lane.limit_id = b"key:%b:%b" % (name, bytes.fromhex(idempotency_key(lane.key)))
-        if self.owner is not None and self.owner.keyed:
-            lane.accounts = self.owner.accounts_of(lane.key)
+        assert self.owner is not None
+        lane.accounts = self.owner.accounts_of(lane.key)
 
     def forget(self, lane: Lane) -> None:
         """The key is dropped."""
-        if self.owner is not None and self.owner.keyed:
-            self.owner.release(lane.accounts, lane.waiters)
+        assert self.owner is not None
+        self.owner.release(lane.accounts, lane.waiters)
 
     # ------------------------------------------------------------------------------------------------ items come
     def admit(self, items: list[Item], now: float) -> None:
@@ -210,57 +197,16 @@ class Gate:
         queue, workers = self._admission.queue, self._options.workers
         while len(self.starts) < workers:
             if queue.empty():
+                if self._next_may_ask(now):
+                    continue
                 self._wait_for_nothing(now)
                 return
-            due = max(self._next_slot(now), self._blocked_until)
-            if due > now:
-                self.wake_at = min(self.wake_at, due)
+            if self._blocked_until > now:
+                self.wake_at = min(self.wake_at, self._blocked_until)
                 return
             call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
-            if self._leases and not self._lane_has_slot(call.lane, now):
-                self._wait_for_lease(call, now)
-            elif self._choose(call, now):
-                if self._leases and not self._has_slots(call, now):
-                    self._wait_for_lease(call, now)
-                else:
-                    self._start(call, now)
-
-    def _next_slot(self, now: float) -> float:
-        """When the slots of all rates of the map have come. Asks for leases that are needed."""
-        for name, slots in self._rates.items():
-            if slots.needs_lease(now):
-                self.leasing.ask_for_map(name, slots)
-        due = max([slots.next for slots in self._rates.values()], default=-math.inf)
-        return max(due, self.leasing.map_until)
-
-    # ------------------------------------------------------------------------------------------------ leased slots
-    def _cost_of_call(self, call: Item) -> float:
-        return sum(map(self._cost, call.members()))
-
-    def _lane_has_slot(self, lane: Lane, now: float) -> bool:
-        return self._joint or self._options.per_key_rate is None or self._limits_of(lane).slots.fits(now)
-
-    def _has_slots(self, call: Item, now: float) -> bool:
-        cost = self._cost_of_call(call)
-        if self._joint:
-            return bool(self._limits_of(call.lane).slots.fits(now, cost))
-        leased: dict[str, Any] = self._rates
-        return all(slots.fits(now, cost if name == "cost_rate" else 1.0) for name, slots in leased.items())
-
-    def _wait_for_lease(self, call: Item, now: float) -> None:
-        """The call waits for a lease, of its key or of the map. Asks for that of its key, if it is needed."""
-        lane = call.lane
-        if lane.limits is None or (slots := lane.limits.slots) is None:
-            return
-        if slots.needs_lease(now) and not self.leasing.ask_for_key(call, slots, self._cost_of_call(call), now):
-            lane.pinned = True
-            self._admission.disable(lane)
-        else:
-            self.recheck(lane, now)
-
-    def leased(self, answers: Iterable[LeaseAnswer], now: float) -> None:
-        for lane in self.leasing.leased(answers, self._rates):
-            self.recheck(lane, now)
+            if self._choose(call, now):
+                self._start(call, now)
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
@@ -322,15 +268,8 @@ class Gate:
             return
         self._take_out(call)
         lane, members = call.lane, call.members()
-        if self._rates:
-            cost = self._cost_of_call(call)
-            slots = [each.take(now, cost if name == "cost_rate" else 1.0) for name, each in self._rates.items()]
-            start.until = min(start.until, min(slots) + LATE)
         if self._limits_lanes:
             limits = self._limits_of(lane)
-            if limits.slots is not None:
-                start.until = min(start.until, limits.slots.take(now) + LATE)
-                self.leasing.granted -= self._joint
             if limits.breaker is not None:
                 start.period = limits.breaker.started()
             self.recheck(lane, now)
@@ -357,7 +296,8 @@ class Gate:
         else:
             start.accounts, waiters = owner.accounts, owner.waiters
         start.costs = self._costs(call.members())
-        answer = owner.take(waiters, start.accounts, start.costs, now)
+        may_ask = not self._keyed or self._asking < self._options.workers
+        answer = owner.take(waiters, start.accounts, start.costs, now, may_ask)
         if isinstance(answer, Taken):
             start.until = answer.until
             return True
@@ -369,7 +309,7 @@ class Gate:
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
         """What a call of these items takes of each limit."""
-        limits = self._options.local_limits
+        limits = self._options.limits
         if not self._options.has_costs or not items:
             return (float(len(items)),) * len(limits)
         if len(items) == 1:
@@ -380,13 +320,40 @@ class Gate:
         """The next call has to wait, and with it its key or the map."""
         lane, at = call.lane, min(answer.at, now + FAR)
         if answer.account.of_key:
-            self._limits_of(lane).blocked_until = at
+            limits = self._limits_of(lane)
+            limits.blocked_until = at
+            if answer.account.limit.shared is not None and answer.at == math.inf:
+                self._wait_for_grant(call, limits)
             self.recheck(lane, now)
             return
         self._blocked_until = at
         limit = answer.account.limit
         if isinstance(limit, Concurrency) and self.owner is not None and limit in self.owner.held:
             self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
+
+    def _wait_for_grant(self, call: Item, limits: LaneLimits) -> None:
+        """A database is asked for more of a limit of the key, or will be when fewer keys ask."""
+        if self._asking < self._options.workers:
+            limits.is_asking = True
+            self._asking += 1
+        elif not limits.is_to_ask:
+            limits.is_to_ask = True
+            heappush(self._to_ask, (call.priority, next(self._numbers), call.lane))
+
+    def _asks_no_more(self, limits: LaneLimits) -> None:
+        """A key has been answered. The map may have waited for its turn to ask."""
+        self._asking -= limits.is_asking
+        limits.is_asking = False
+        self._blocked_until = -math.inf
+
+    def _next_may_ask(self, now: float) -> bool:
+        """Enable the next key that waits for its turn to ask. False: there is none, or it is not its turn."""
+        if not self._to_ask or self._asking >= self._options.workers:
+            return False
+        lane = heappop(self._to_ask)[2]
+        lane.limits.is_to_ask, lane.limits.blocked_until = False, -math.inf
+        self.recheck(lane, now)
+        return True
 
     def _refuse(self, call: Item, answer: Never, cost: float) -> None:
         """There will never be room for the next call. A batch is halved."""
@@ -412,7 +379,10 @@ class Gate:
             if lane is None:
                 self._blocked_until = -math.inf
                 continue
-            self._limits_of(lane).blocked_until = -math.inf
+            limits = self._limits_of(lane)
+            limits.blocked_until = -math.inf
+            if limits.is_asking:
+                self._asks_no_more(limits)
             self.recheck(lane, now)
             if not self._admission.has_ready(lane):
                 owner.leave(waiter, now)
@@ -594,7 +564,7 @@ class Gate:
             until = max(until, limits.until)
         if until <= now:
             self._admission.resume(lane)
-            lane.pinned = limits is not None and limits.is_to_ask
+            lane.pinned = False
             return
         if limits is not None:
             lane.pinned = True

@@ -15,7 +15,7 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "began", "begun", "cost", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
+        "attempts", "began", "begun", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
         "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "read", "result", "size", "value",
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ class Item:
         return [self]
 
     def to_call(self) -> list[Item]:
-        """The items for fn: not those that are refused, that have failed, or whose results were found recorded."""
+        """The items for fn: not those that have failed, or whose results were found recorded."""
         return [self]
 
 
@@ -69,7 +69,7 @@ class Batch(Item):
     starts at 0.
     """
 
-    __slots__ = ("has_slot", "items", "refused")
+    __slots__ = ("has_slot", "items")
 
     def __init__(self, items: list[Item], attempts: int = 0, priority: float | None = None) -> None:
         """priority: of the batch that this is a part of. The part may keep its slot, which belongs to that priority."""
@@ -81,7 +81,6 @@ class Batch(Item):
         self.begun = False
         self.last_error = None
         self.has_slot = True  # whether it keeps its key's slot while it rests
-        self.refused: dict[Item, Any] = {}  # items that are not called this time, and their errors
 
     def members(self) -> list[Item]:
         return self.items
@@ -90,11 +89,11 @@ class Batch(Item):
         return [item for item in self.items if self.is_called(item)]
 
     def is_called(self, item: Item) -> bool:
-        return not item.known and item.error is None and item not in self.refused
+        return not item.known and item.error is None
 
     def _not_called(self, item: Item) -> Any:
         """The error or the result of an item that fn does not get."""
-        return self.refused.get(item, item.result) if item.error is None else item.error
+        return item.result if item.error is None else item.error
 
     def with_known(self, results: Any) -> Any:
         """The results of the items that fn got, and those of the other items, in the order of the batch."""

@@ -14,9 +14,10 @@ nothing: the slot may be up to GRACE seconds ago. What a call gives back, becaus
 as `credit`: seconds of the rate, at most one `per`, in which more may start at once.
 
 Order. What waits for an account stands in its queue, by arrival: a map, or one key of a map. Only the first may take.
-It stands in one queue at a time, that of the account which blocks it longest. So nothing waits while it holds
-something, and there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within
-LATE seconds of its turn is passed by: it keeps its arrival, but holds nobody up until it asks again.
+It stands in one queue at a time, that of the account which blocks it longest. Nothing waits while it holds something,
+so there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within LATE seconds
+of its turn, or whose next call waits for a key, is passed by: it keeps its place, but holds nobody up until a call of
+it waits there again.
 
 Progress. Who waits asks again at the time that `take` returned, or when it is woken: `take`, `end` and `leave` add to
 `wakes` the first two of a queue whose first may be able to take. The second looks whether the first does. Each of the
@@ -92,10 +93,10 @@ class Account:
         self.paused_until = -math.inf
         self.users = 0  # maps that may use it; only of an account of a key
 
-    def never(self, cost: float) -> bool:
+    def never(self, cost: float, now: float) -> bool:
         raise NotImplementedError
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         """From when on there is room. Infinite: not before a call ends."""
         raise NotImplementedError
 
@@ -106,6 +107,14 @@ class Account:
     def end(self, cost: float, spent: float, now: float) -> bool:
         """A call with that cost has ended. Returns whether there may be room earlier than before."""
         raise NotImplementedError
+
+    def lacks(self, cost: float, now: float) -> bool:
+        """Whether more has to be asked for: of a shared limit (`_leased`)."""
+        return False
+
+    def pause(self, until: float) -> None:
+        """Nothing starts before that time."""
+        self.paused_until = max(self.paused_until, until)
 
     def idle(self, now: float) -> bool:
         """Whether a new account would be the same."""
@@ -118,11 +127,11 @@ class Account:
         for other in self.queue:
             if other is waiter or (waiter.account is not self and other.since > min(waiter.since, now)):
                 break
-            if other.passed or self.never(other.cost):
+            if other.passed or self.never(other.cost, now):
                 continue
             ahead += 1
             if ahead == 1:
-                at = max(self.turn, self.room_at(other.cost)) + LATE
+                at = max(self.turn, self.room_at(other.cost, now)) + LATE
                 if at <= now:
                     other.passed, ahead, at = True, 0, -math.inf
                     self.turn = now
@@ -145,6 +154,14 @@ class Account:
         waiter.account = None
         self.call_first(wakes)
 
+    def pass_by(self, waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
+        """The waiter keeps its place, and does not take in its turn."""
+        if self._first() is waiter:
+            self.turn = now
+            waiter.passed = True
+            self.call_first(wakes)
+        waiter.passed = True
+
     def _first(self) -> Waiter | None:
         """Whose turn it is."""
         for waiter in self.queue:
@@ -164,9 +181,9 @@ class Account:
     def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
         """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
         first = self._first()
-        was_full = first is not None and self.room_at(first.cost) == math.inf
+        was_full = first is not None and self.room_at(first.cost, now) == math.inf
         if self.end(cost, spent, now) and self.queue:
-            if was_full and first is not None and self.room_at(first.cost) < math.inf:
+            if was_full and first is not None and self.room_at(first.cost, now) < math.inf:
                 self.turn = now
             self.call_first(wakes)
 
@@ -186,10 +203,10 @@ class Tokens(Account):
         self._credit = 0.0
         self._waited = (-math.inf, 0.0)  # when the last start was taken, and since when it had waited
 
-    def never(self, cost: float) -> bool:
+    def never(self, cost: float, now: float) -> bool:
         return False
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         return max(self._tat - self._burst, self.paused_until)
 
     def take(self, cost: float, since: float, now: float) -> float:
@@ -224,10 +241,10 @@ class Permits(Account):
         self._reserved = 0.0
         self._holds = 0
 
-    def never(self, cost: float) -> bool:
+    def never(self, cost: float, now: float) -> bool:
         return cost > self._amount
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         return self.paused_until if self._reserved + cost <= self._amount else math.inf
 
     def take(self, cost: float, since: float, now: float) -> float:
@@ -253,10 +270,10 @@ class Spending(Permits):
         super().__init__(limit, of_key, key, amount)
         self.settled = 0.0
 
-    def never(self, cost: float) -> bool:
+    def never(self, cost: float, now: float) -> bool:
         return self.settled + cost > self._amount
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         fits = self.settled + self._reserved + cost <= self._amount
         return self.paused_until if fits else math.inf
 
@@ -271,25 +288,31 @@ class Spending(Permits):
 
 # ---------------------------------------------------------------------------------------------------- what maps ask
 def take(
-    waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
+    waiters: Sequence[Waiter],
+    accounts: Sequence[Account],
+    costs: Sequence[float],
+    now: float,
+    wakes: list[Waiter],
+    asks: bool = True,
 ) -> Taken | Wait | Never:
     """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is
     the map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the
-    queue there."""
+    queue there. asks: what shared limits lack is asked for."""
     blocking, at = -1, now
     for index, account in enumerate(accounts):
         waiter, cost = waiters[index], costs[index]
-        waiter.passed = False
-        if account.never(cost):
+        if account.never(cost, now):
             _leave_all(waiters, now, wakes)
             return Never(account)
-        ready = account.room_at(cost)
+        ready = account.room_at(cost, now)
         if account.queue:
             ready = max(ready, account.comes_before(waiter, now))
         if ready > at:
             blocking, at = index, ready
     if blocking >= 0:
         _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
+        if asks:
+            _ask_for_more(accounts, costs, now)
         return Wait(at, accounts[blocking])
     until = math.inf
     for account, waiter, cost in zip(accounts, waiters, costs, strict=True):
@@ -298,17 +321,29 @@ def take(
     return Taken(until)
 
 
+def _ask_for_more(accounts: Sequence[Any], costs: Sequence[float], now: float) -> None:
+    """What shared limits lack is granted together to this call, by each database."""
+    needs = [(account, cost) for account, cost in zip(accounts, costs, strict=True) if account.lacks(cost, now)]
+    for requests in {account.requests for account, _ in needs}:
+        requests.ask([(account, cost) for account, cost in needs if account.requests is requests])
+
+
 def _wait(
     waiters: Sequence[Waiter], index: int, account: Account, cost: float, now: float, wakes: list[Waiter]
 ) -> None:
-    """That one stands in the queue of the account, and the call in no other."""
+    """That one stands in the queue of the account. A key stands in no other. The map keeps the place that it has in a
+    queue, for its other calls, but holds nobody up there."""
+    chosen = waiters[index]
     for waiter in waiters:
-        if waiter.account is not None and (waiter is not waiters[index] or waiter.account is not account):
+        if waiter.account is None or (waiter is chosen and waiter.account is account):
+            continue
+        if waiter is chosen or waiter.lane is not None:
             waiter.account.quit(waiter, now, wakes)  # it keeps its arrival
-    waiter = waiters[index]
-    if waiter.account is None:
-        account.join(waiter, cost, now)
-    waiter.cost = cost
+        else:
+            waiter.account.pass_by(waiter, now, wakes)
+    if chosen.account is None:
+        account.join(chosen, cost, now)
+    chosen.cost, chosen.passed = cost, False
 
 
 def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:

@@ -9,6 +9,8 @@ it interrupts (`_inside`), which does it after the release.
 
 Wake-ups are delivered when no lock is held: an owner's `wake` only tells its own thread or loop to ask again.
 
+The accounts of a limit with `shared` take from what a database has granted (`_leased`, `_exchange`).
+
 A copy of a limit (pickle, copy) begins anew, and so do all limits in a forked child. Accounts of keys are forgotten
 when they are idle and no map may use them. They are looked up when an item is read, because that runs the user's
 `__eq__`.
@@ -31,7 +33,10 @@ from weakref import WeakSet
 from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Event
 
-from . import _checks, _ledger
+from . import _checks, _exchange, _ledger
+from ._grants import Terms
+from ._idempotency import idempotency_key
+from ._leased import Leased, LeasedPermits, LeasedSpending, LeasedTokens
 from ._ledger import Account, Never, Permits, Spending, Taken, Tokens, Wait, Waiter
 from ._types import BudgetExceeded
 
@@ -86,6 +91,10 @@ def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], asker
     return result
 
 
+def _guarded_limit(limit: Limit, step: Callable[[list[Waiter]], Any]) -> Any:
+    return _guarded([limit._guard], step)
+
+
 def _locked(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> tuple[Any, Any]:
     """The step's result, and what a signal handler raised during the wait for a lock."""
     interruption, taken = None, 0
@@ -130,6 +139,8 @@ class Limit:
 
     name: str | None
     per_key = False
+    _kind: str  # what it is for a database
+    terms: Terms
 
     def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Shared | None, name: str | None) -> None:
         from ._shared import Shared
@@ -152,12 +163,27 @@ class Limit:
         _limits.add(self)
 
     def _begin(self) -> None:
+        self.exchange = None if self.shared is None else _exchange.exchange_of(self.shared, _guarded_limit)
         self._account: Account = self._new_account(None)
         self._accounts: dict[Hashable, Account] = {}
         self._older: dict[Hashable, Account] = {}  # as `_accounts`, until those in use are in that
         self._accounts_limit = IDLE_LIMIT
 
     def _new_account(self, key: Any) -> Account:
+        """TypeError: a shared limit, and a key of a type that has no stable encoding."""
+        if self.exchange is None:
+            return self._local_account(key)
+        account = self._leased_account(key)
+        group = limit_id = f"{self._kind}:{self.name}".encode()
+        if self.per_key:
+            limit_id = b"%b:%b" % (group, bytes.fromhex(idempotency_key(key)))
+        account.lease_from(self.exchange.requests, limit_id, group, self.terms)
+        return account
+
+    def _local_account(self, key: Any) -> Account:
+        raise NotImplementedError
+
+    def _leased_account(self, key: Any) -> Leased:
         raise NotImplementedError
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -245,6 +271,8 @@ class Rate(Limit):
     ValueError, TypeError: a bad argument.
     """
 
+    _kind = "rate"
+
     def __init__(
         self,
         amount: float,
@@ -267,10 +295,14 @@ class Rate(Limit):
         self.interval = self._per / self.amount  # seconds per unit of cost
         if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
             raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
+        self.terms = Terms(self.amount, self._per, self.burst * self.interval)
         super().__init__(cost, per_key, per_task, shared, name)
 
-    def _new_account(self, key: Any) -> Account:
+    def _local_account(self, key: Any) -> Account:
         return Tokens(self, self.per_key, key, self.interval, self.burst * self.interval, self._per)
+
+    def _leased_account(self, key: Any) -> Leased:
+        return LeasedTokens(self, self.per_key, key, self.interval, self.burst * self.interval, self._per)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount, self.per), self._common(burst=(self.burst, 0.0))
@@ -285,6 +317,8 @@ class Budget(Limit):
     is halved. ValueError, TypeError: a bad argument.
     """
 
+    _kind = "budget"
+
     def __init__(
         self,
         amount: float,
@@ -295,31 +329,43 @@ class Budget(Limit):
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, infinite=True)
+        self.terms = Terms(self.amount)
         super().__init__(cost, False, per_task, shared, name)
 
     def used(self) -> float:
-        """What ended calls have spent. Of a shared one: what calls have spent and reserved. Progress: that asks the
-        database, and waits."""
-        if self.shared is not None:
-            return self.shared._store().spent()
+        """What ended calls have spent. Progress: of a shared one it asks the database, and waits."""
         account: Any = self._account
-        return float(account.settled)
+        if self.shared is None or self.exchange is None:
+            return float(account.settled)
+        reported = Event()
+        self.exchange.flushed(reported.set)
+        reported.wait()
+        return self.shared._store().spent(account.limit_id)
 
-    def _new_account(self, key: Any) -> Account:
+    def _local_account(self, key: Any) -> Account:
         return Spending(self, False, key, self.amount)
+
+    def _leased_account(self, key: Any) -> Leased:
+        return LeasedSpending(self, False, key, self.amount)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._common()
 
     def refusal(self, cost: float) -> BaseException:
-        return BudgetExceeded(f"{self}: what is spent, {self.used():g}, leaves less than the cost, {cost:g}")
+        account: Any = self._account
+        spent = account.settled if self.shared is None else account.known_spent()
+        return BudgetExceeded(f"{self}: what is spent, {spent:g}, leaves less than the cost, {cost:g}")
 
 
 class Concurrency(Limit):
     """Costs of calls that run at once are at most `amount`. An item that costs more fails with ValueError.
 
-    `workers` and per_key are for one map, this is for several. ValueError, TypeError: a bad argument.
+    `workers` and per_key are for one map, this is for several. With `shared` a process holds permits as a whole, and
+    renews them in time; those of a process that died are free `lease` seconds later. A process that cannot renew them
+    starts nothing. ValueError, TypeError: a bad argument.
     """
+
+    _kind = "concurrency"
 
     def __init__(
         self,
@@ -334,10 +380,14 @@ class Concurrency(Limit):
     ) -> None:
         self.amount = checked_amount("amount", amount, positive=True, infinite=True)
         self.lease = checked_amount("lease", lease, positive=True)
+        self.terms = Terms(self.amount, lease=self.lease)
         super().__init__(cost, per_key, per_task, shared, name)
 
-    def _new_account(self, key: Any) -> Account:
+    def _local_account(self, key: Any) -> Account:
         return Permits(self, self.per_key, key, self.amount)
+
+    def _leased_account(self, key: Any) -> Leased:
+        return LeasedPermits(self, self.per_key, key, self.amount)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._common(lease=(self.lease, 30.0))
@@ -386,6 +436,7 @@ def _is_idle(account: Account, now: float, wakes: list[Waiter]) -> bool:
 def _begin_all() -> None:
     """In a forked child: another thread of the parent may have held a lock."""
     _inside.clear()
+    _exchange.begin_all()
     for limit in list(_limits):
         limit._guard.lock = threading.Lock()
         limit._begin()
@@ -404,6 +455,8 @@ class Owner:
         """wake: called in any thread when one of `woken` is to ask again; `take` is due. Must not wait."""
         self.limits = tuple(limits)
         self.wake = wake
+        self.fail: Callable[[BaseException], object] = _ignore  # called when the database of a limit is away too long
+        self.exchanges = tuple({limit.exchange for limit in self.limits if limit.exchange is not None})
         self.woken: deque[Waiter] = deque()
         self.waiter = Waiter(self)
         self.held = [limit for user in _held.get() if user.holds for limit in user.limits]  # by callers of this one
@@ -414,6 +467,8 @@ class Owner:
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
         self.used: dict[Account, int] = {}  # accounts of keys, and how often; under their guards
         self.left = False  # the map has ended
+        for exchange in self.exchanges:
+            exchange.join(self)
 
     def accounts_of(self, key: Hashable) -> tuple[Account, ...]:
         """The accounts of a call of that key. Runs the user's `__hash__` and `__eq__`: call it without a lock, in one
@@ -432,20 +487,33 @@ class Owner:
             self._waiters.pop(waiter, None)
         _guarded(self._guards, partial(_release, accounts, self), self)
 
-    def take(self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float) -> Any:
-        """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key."""
+    def take(
+        self,
+        waiters: Sequence[Waiter],
+        accounts: Sequence[Account],
+        costs: Sequence[float],
+        now: float,
+        asks: bool = True,
+    ) -> Any:
+        """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key. asks: what shared
+        limits lack is asked for."""
         left = _inside.get(get_ident())
         if left is not None:  # a finalizer interrupts a section: it is not answered, and this owner asks again
             left.append(partial(self._ask_again, waiters[0]))
             return Wait(math.inf, accounts[0])
         answers: list[Any] = []
         try:
-            _guarded(self._guards, partial(_take, answers, waiters, accounts, costs, now), self)
+            _guarded(self._guards, partial(_take, answers, waiters, accounts, costs, now, asks), self)
         except BaseException:  # of a signal handler
             if answers and isinstance(answers[0], Taken):
                 self.end(accounts, costs, (0.0,) * len(costs), now)
             raise
+        self._exchange()
         return answers[0]
+
+    def _exchange(self) -> None:
+        for exchange in self.exchanges:
+            exchange.wake()
 
     def _ask_again(self, waiter: Waiter) -> None:
         self.woken.append(waiter)
@@ -460,10 +528,12 @@ class Owner:
     def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
         """A call has ended that took these costs. spent: what it took really, of each account."""
         _guarded(self._guards, partial(_ledger.end, accounts, costs, spent, now), self)
+        self._exchange()
 
     def pause(self, until: float) -> None:
         """Nothing starts under the rates of this map before that time."""
         _guarded(self._guards, partial(_pause, [limit._account for limit in self.limits], until))
+        self._exchange()
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """It waits for nothing."""
@@ -473,6 +543,12 @@ class Owner:
         """The map ends: nothing of it waits, and it uses no account of a key."""
         _guarded(self._guards, partial(_leave_for_good, self, list(self._waiters), now), self)
         self._waiters.clear()
+        for exchange in self.exchanges:
+            exchange.leave(self)
+
+
+def _ignore(error: BaseException) -> None:
+    """The owner waits for nothing."""
 
 
 def _take(
@@ -481,9 +557,10 @@ def _take(
     accounts: Sequence[Account],
     costs: Sequence[float],
     now: float,
+    asks: bool,
     wakes: list[Waiter],
 ) -> None:
-    answers.append(_ledger.take(waiters, accounts, costs, now, wakes))
+    answers.append(_ledger.take(waiters, accounts, costs, now, wakes, asks))
 
 
 def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> None:
@@ -498,7 +575,7 @@ def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> 
 def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> None:
     for account in accounts:
         if isinstance(account, Tokens):
-            account.paused_until = max(account.paused_until, until)
+            account.pause(until)
 
 
 def _leave_for_good(owner: Owner, waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
@@ -521,6 +598,7 @@ class Block:
         self.limits = (limit,)
         self._cost = cost
         self._spent: float | None = None
+        self._error: BaseException | None = None  # the database of the limit is away for too long
         self._owner: Owner | None = None
 
     @property
@@ -576,6 +654,7 @@ class Block:
         if owner.accounts[0] is self._limit._account:  # else it began in the process that this one was forked from
             spent = self._cost if self._spent is None else self._spent
             owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
+            owner.leave_all(time.monotonic())
 
     async def __aexit__(self, *error: object) -> None:
         self.__exit__(*error)
@@ -583,11 +662,20 @@ class Block:
     def _begin(self, wake: Callable[[], object]) -> Owner:
         if self._owner is not None:
             raise RuntimeError("the block has begun (expected: limit(cost) for each block)")
-        return Owner((self._limit,), wake)
+        owner = Owner((self._limit,), wake)
+        owner.fail = partial(self._fail, wake)
+        return owner
+
+    def _fail(self, wake: Callable[[], object], error: BaseException) -> None:
+        self._error = error
+        wake()
 
     def _ask(self, owner: Owner) -> float | None:
         """Seconds to wait before it asks again. None: it has taken."""
         now = time.monotonic()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now)
         if isinstance(answer, Never):
             raise self._limit.refusal(self._cost)

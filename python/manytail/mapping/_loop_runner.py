@@ -53,10 +53,9 @@ class LoopRunner(Runner):
             self.loop.call_soon_threadsafe(function, *arguments)
 
     async def flush(self) -> None:
-        """After the last call: wait until all results are recorded, and costs that were given back are stored."""
-        if self.permits is not None:
-            self.permits.stop()
-            await self._called(self.permits.flushed)
+        """After the last call: wait until all results are recorded, and what calls took of shared limits."""
+        for exchange in () if self.owner is None else self.owner.exchanges:
+            await self._called(exchange.flushed)
         if self.memory is not None:
             self.memory.stop()
             await self._called(self.memory.flushed)
@@ -125,9 +124,10 @@ class LoopRunner(Runner):
         self.coroutines.when_ended(self.calls_ended)
 
     def stop_threads(self) -> None:
-        for thread in (self.memory, self.permits):
-            if thread is not None:
-                thread.stop()
+        if self.memory is not None:
+            self.memory.stop()
+        if self.owner is not None:
+            self.owner.leave_all(self.now())
 
     def __del__(self) -> None:
         # A second Ctrl-C has closed the loop, and `close` was not called.
@@ -139,8 +139,8 @@ class LoopRunner(Runner):
         if not reader.cancelled():
             reader.exception()  # `fail` has reported it. asyncio logs an exception that nobody asks for
         await self.coroutines.ended()
-        await self.flush()
         self.calls_ended()
+        await self.flush()
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -33,7 +33,6 @@ from ._item import Batch, Item, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Options
-from ._permits import permits_of
 from ._progress import INTERVAL, Meter, Ticker, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
@@ -136,11 +135,8 @@ class Plan:
             if self.options.priority is not None:
                 item.priority = _priority(self.options.priority(value))
             if self.options.has_costs:
-                limits = self.options.local_limits
+                limits = self.options.limits
                 item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
-            if self.options.costed:
-                costed = [limit for limit in self.options.shared_limits.values() if limit.cost is not None]
-                item.cost = cost_of(costed[0], value)
             if self.options.remember is not None or (self.options.dedup is not None and not expired):
                 item.identity = self.identity(value)
         except BaseException as error:
@@ -328,7 +324,7 @@ class Results(Iterator[_R]):
         scheduler = plan.scheduler()
         self._output = scheduler.output
         self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options))
+        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
         self._meter = Meter(self._runner.stats)
 
     def __enter__(self) -> Self:
@@ -561,9 +557,7 @@ class _Run:
 
     def __init__(self, plan: Plan, items: Any, context: Context) -> None:
         scheduler = plan.scheduler()
-        self.runner = runner = LoopRunner(
-            scheduler, plan.call_with, memory=plan.memory(), permits=permits_of(plan.options)
-        )
+        self.runner = runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory())
         runner.context = context
         task: Callable[..., asyncio.Task[None]] = partial(context.copy().run, runner.loop.create_task)  # type: ignore[arg-type]
         self._reader = task(runner.read(_read_async(plan, runner, items)))

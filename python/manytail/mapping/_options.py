@@ -80,26 +80,11 @@ def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def _place(limit: Limit) -> str:
-    """What a shared limit is for the database."""
-    if isinstance(limit, Rate):
-        return "per_key_rate" if limit.per_key else "rate" if limit.cost is None else "cost_rate"
-    return "budget" if isinstance(limit, Budget) else "concurrency"
-
-
-def check_shared_limits(options: Options) -> None:
-    """Refuse what the database cannot keep together."""
-    shared = [limit for limit in options.limits if limit.shared is not None]
-    places = [_place(limit) for limit in shared]
-    if len({(str(limit.shared), limit.shared.name) for limit in shared if limit.shared is not None}) > 1:
-        raise bad_value("limits", shared, "shared limits of one Shared")
-    if len(set(places)) < len(places) or "concurrency" in places:
-        expected = "of shared limits at most one Rate per key, one without and one with cost, and one Budget"
-        raise bad_value("limits", shared, expected)
-    costs = {id(limit.cost) for limit in shared if limit.cost is not None}
-    special = [limit for limit in shared if getattr(limit, "burst", 0) or (limit.per_key and limit.cost is not None)]
-    if len(costs) > 1 or special:
-        raise bad_value("limits", shared, "shared limits without burst and with one cost, which is not of a key's Rate")
+def check_shared_limits(limits: Sequence[Limit]) -> None:
+    """A call takes from all or from none: one transaction of one database."""
+    where = {str(limit.shared).rpartition(", ")[0] for limit in limits if limit.shared is not None}
+    if len(where) > 1:
+        raise bad_value("limits", limits, "shared limits of one database")
 
 
 def check_remember(option: str, value: Any) -> Any:
@@ -281,14 +266,9 @@ class Options:
 
     # ------------------------------------------------------------------------------------------------ limits
     @cached_property
-    def local_limits(self) -> tuple[Limit, ...]:
-        """Those of this process."""
-        return tuple(limit for limit in self.limits if limit.shared is None)
-
-    @cached_property
     def has_costs(self) -> bool:
-        """Whether one of them has a cost."""
-        return any(limit.cost is not None for limit in self.local_limits)
+        """Whether one of the limits has a cost."""
+        return any(limit.cost is not None for limit in self.limits)
 
     @cached_property
     def settled_limit(self) -> Limit | None:
@@ -303,42 +283,6 @@ class Options:
         unsettled = [limit.name for limit in self.limits if isinstance(limit, Concurrency) and limit.name is not None]
         costed = [limit.name or "" for limit in settled if limit.cost is not None]
         return SpentNames(tuple(costed), tuple(unsettled))
-
-    @cached_property
-    def shared_limits(self) -> dict[str, Limit]:
-        """Those of a Shared, by what they are for the database: at most one of each."""
-        return {_place(limit): limit for limit in self.limits if limit.shared is not None}
-
-    @cached_property
-    def limits_shared(self) -> Shared | None:
-        """The Shared of these limits."""
-        return next((limit.shared for limit in self.shared_limits.values()), None)
-
-    @cached_property
-    def costed(self) -> bool:
-        """Whether one of the shared limits has a cost."""
-        return any(limit.cost is not None for limit in self.shared_limits.values())
-
-    def _shared_rate(self, place: str) -> float | None:
-        limit: Any = self.shared_limits.get(place)
-        return None if limit is None else 1 / limit.interval
-
-    @property
-    def rate(self) -> float | None:
-        return self._shared_rate("rate")
-
-    @property
-    def per_key_rate(self) -> float | None:
-        return self._shared_rate("per_key_rate")
-
-    @property
-    def cost_rate(self) -> float | None:
-        return self._shared_rate("cost_rate")
-
-    @property
-    def budget(self) -> float | None:
-        limit: Any = self.shared_limits.get("budget")
-        return None if limit is None else limit.amount
 
     # ------------------------------------------------------------------------------------------------ fatal errors
     @property
@@ -395,7 +339,7 @@ def check(
     }
     prioritised = given.get("priority") is not None
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
-    check_shared_limits(options)
+    check_shared_limits(options.limits)
     if not keyed:
         need = {"per_key": options.per_key is not None, "weights": options.weights is not None}
         need.update({"order": options.order == "key", "limits": any(limit.per_key for limit in options.limits)})

@@ -22,7 +22,6 @@ import time
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from types import MappingProxyType
@@ -33,11 +32,9 @@ from manytail._timings import Timings
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
-from ._types import BudgetExceeded, Quantiles, Stats
+from ._types import Quantiles, Stats
 
 if TYPE_CHECKING:
-    from ._leasing import LeaseAnswer
-    from ._permits import Permits
     from ._remember import Memory
 
 _T = TypeVar("_T")
@@ -131,11 +128,10 @@ class Runner:
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
-        permits: Permits | None = None,
     ) -> None:
         """keep_error: called with the error and the attempts of an item that failed for good; its result is kept.
         input_error_first: an exception of the input fails the map at once, not after the results of the items before
-        it. memory: where results are looked up and recorded. permits: what is asked before a call."""
+        it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -166,16 +162,11 @@ class Runner:
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
             memory.fail = _weakly(self.fail)
-        self.permits = permits
-        if permits is not None:
-            permits.fail = _weakly(self.fail)
-            permits.leased = _weakly(self.leased)
         gate = scheduler.gate
         self.owner = None if gate is None else gate.owner
         if self.owner is not None:
             self.owner.wake = _weakly_called(self.poke)
-        # The budget's answers, per item, for calls that were not made because their slots had passed.
-        self._paid: dict[Item, dict[Item, bool]] = {}
+            self.owner.fail = _weakly(self.fail)
 
     # ------------------------------------------------------------------------------------------------ the lock
     def locked(self, step: Callable[..., _T], *arguments: Any) -> _T:
@@ -241,61 +232,14 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ what workers call
     # Before a call a worker asks for each reason not to make it. If there is one, `skip` reports it and returns True.
     def skip(self, item: Item) -> bool:
-        """Skip a call whose result was found recorded, whose slots have passed, which the budget has no room for, or
-        for which the map has no time left."""
+        """Skip a call whose result was found recorded, whose slots have passed, or for which the map has no time
+        left."""
         memory, gate = self.memory, self.scheduler.gate
         if memory is not None and not memory.is_fresh(item):
             memory.recall(item).result()
             if self.skip_recalled(item):
                 return True
-        if gate is not None and self.skip_late(item):
-            return True
-        if self.permits is None or not self.permits.takes_costs:
-            return False
-        affordable = self.to_pay(item).result()
-        return self.skip_unaffordable(item, affordable) or self.skip_late(item, affordable)
-
-    def cost(self, item: Item) -> float:
-        return item.cost if self.options.costed else 1.0
-
-    def to_pay(self, call: Item) -> Future[list[bool] | None]:
-        """Ask the budget for the items that are to be called. The result says which of them it has room for. None: the
-        map ends, and nothing was taken."""
-        assert self.permits is not None
-        if isinstance(call, Batch):
-            call.refused = {}
-        called, paid = call.to_call(), self._paid.pop(call, None)
-        if paid is None:
-            return self.permits.ask([self.cost(item) for item in called])
-        self._give_back(item for item, fits in paid.items() if fits and item not in called)
-        future: Future[list[bool] | None] = Future()
-        future.set_result([paid[item] for item in called])
-        return future
-
-    def _give_back(self, items: Iterable[Item]) -> None:
-        """Return the costs of items that are not called."""
-        assert self.permits is not None
-        self.permits.give_back(sum(map(self.cost, items)))
-
-    def skip_unaffordable(self, call: Item, affordable: list[bool] | None) -> bool:
-        """Skip a call that the budget has no room for, or that may not start because the map ends. affordable: the
-        budget's answer."""
-        scheduler, called = self.scheduler, call.to_call()
-        if affordable is None or scheduler.halted or (scheduler.expired and any(affordable)):
-            if affordable is not None:
-                self._give_back(item for item, fits in zip(called, affordable, strict=True) if fits)
-            if not scheduler.halted:
-                self._report_failure(call, scheduler.failure(scheduler.deadline_exceeded()))
-            return True
-        refused = [item for item, fits in zip(called, affordable, strict=True) if not fits]
-        if isinstance(call, Batch):
-            for item in refused:
-                item.attempts -= 1  # counted with its batch
-                call.refused[item] = self._unaffordable(item)
-        if refused and len(refused) == len(call.members()):
-            self._refuse(call, [self._unaffordable(item) for item in refused])
-            return True
-        return False
+        return gate is not None and self.skip_late(item)
 
     def _refuse(self, call: Item, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
@@ -305,26 +249,13 @@ class Runner:
             item.fatal = failure.fatal
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
 
-    @staticmethod
-    def _unaffordable(item: Item) -> BaseException:
-        limit = BudgetExceeded("budget: what all that use it have spent leaves less than this item costs")
-        last: BaseException | None = getattr(item, "last_error", None)
-        return limit if last is None else last
-
-    def skip_late(self, item: Item, affordable: list[bool] | None = None) -> bool:
-        """Skip a call that would start too late for the slots that the gate gave it. affordable: the budget's answer,
-        which is kept for the next start."""
+    def skip_late(self, item: Item) -> bool:
+        """Skip a call that would start too late for the slots that the gate gave it."""
         gate, now = self.scheduler.gate, self.now()
         if gate is None or not gate.late(item, now):
             return False
         if self.memory is not None:
             self.memory.keep(item)
-        if affordable is not None:
-            if isinstance(item, Batch):
-                for refused in item.refused:
-                    refused.attempts += 1
-                item.refused = {}
-            self._paid[item] = dict(zip(item.to_call(), affordable, strict=True))
         self.report(self.scheduler.missed, item, now)
         return True
 
@@ -382,18 +313,11 @@ class Runner:
             self._report_failure(batch, verdict)
             return
         kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
-        if self.permits is not None:
-            for one, item in zip(kept, batch.items, strict=True):
-                if one is not None and one.kind is Kind.DEFER:
-                    self.permits.give_back(self.cost(item))
         self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
-        if self.permits is not None:
-            if verdict.kind is Kind.DEFER:
-                self.permits.give_back(self.cost(item))
-            else:
-                item.last_error = verdict.error
+        if self.owner is not None and verdict.kind is not Kind.DEFER:
+            item.last_error = verdict.error
         self._report_end([verdict], self.scheduler.failed, item, self._kept(verdict, item), self.now())
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
@@ -422,20 +346,9 @@ class Runner:
         """From the thread of `memory`."""
         self.report(self._looked_up, items)
 
-    def leased(self, leases: list[LeaseAnswer]) -> None:
-        """From the thread of `permits`."""
-        self.report(self._leased, leases)
-
     # ------------------------------------------------------------------------------------------------ under the lock
-    def _leased(self, leases: list[LeaseAnswer]) -> None:
-        """From the thread of `permits`, by its clock."""
-        ahead = self.now() - time.monotonic()
-        leases = [lease._replace(begin=lease.begin + ahead) for lease in leases]
-        self.scheduler.leased(leases, self.now())
-
     def go_on(self) -> None:
-        """Do what the scheduler decided: fill the window, ask for more input and for leases, wake the consumer and the
-        timer."""
+        """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
         if scheduler.gate is not None:
             scheduler.dispatch(self.now())
@@ -463,9 +376,6 @@ class Runner:
             self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
-        if self.permits is not None and scheduler.gate is not None and scheduler.gate.leasing.to_lease:
-            wanted, scheduler.gate.leasing.to_lease = scheduler.gate.leasing.to_lease, []
-            self.permits.lease(wanted)
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
@@ -566,8 +476,6 @@ class Runner:
             scheduler.tick(now)
         if scheduler.expired and self.memory is not None:
             self.memory.expire()
-        if scheduler.expired and self.permits is not None:
-            self.permits.stop()
         overdue = [(item, error) for item, error in scheduler.overdue if self.workers.abandon(item, error)]
         scheduler.overdue.clear()
         self.go_on()
@@ -645,10 +553,6 @@ class Runner:
             self.calls_ended()
         if self.memory is not None:
             self.memory.stop()
-        if self.permits is not None:
-            for call in list(self._paid):
-                self._give_back(item for item, fits in self._paid.pop(call, {}).items() if fits)
-            self.permits.stop()
         self.read_next.set()
         self.output_changed.set()
 
@@ -672,5 +576,5 @@ class Runner:
         raise NotImplementedError
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
-        """For the threads of `memory` and `permits`: call a method of this runner in a thread where workers may."""
+        """For the threads of databases: call a method of this runner in a thread where workers may."""
         function(*arguments)

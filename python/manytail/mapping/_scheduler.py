@@ -36,7 +36,6 @@ and change at most the results of their call. The reader calls `assign`.
                                                                                               halted
     returned(batch, verdicts, now)   the call of a batch ended: None for each item with a result, else its verdict
     missed(item, now)       a worker took the item, and gate.late(item, now): it goes back    output, halted
-    leased(leases, now)     leases that the gate asked for have come                          wake_at
 
     effect                  what the owner does
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
@@ -46,12 +45,11 @@ and change at most the results of their call. The reader calls `assign`.
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
-    gate.leasing.to_lease   where rates are shared: ask the database for these leases, report them by `leased`
 
 Invariants
     in_flight = items arrived - items reported by `took` - dropped - buffered <= window
     held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
-              halted. With `gate` the sum has more: items of lingering batches, followers, and what waits for the budget
+              halted. With `gate` the sum has more: items of lingering batches and followers
     window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
               only because the window is full of items that wait for an earlier one, for their key, or for their look-up
     buffered  only in Spark: the first items in `output`, for the output batch that is being filled; at most `buffer`
@@ -73,7 +71,6 @@ from manytail._timings import Timings
 from ._admission import Admission, Lane
 from ._gate import Gate
 from ._item import Batch, Item, Unfit
-from ._leasing import LeaseAnswer
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 
@@ -408,7 +405,7 @@ class Scheduler:
         """The verdicts for a batch whose call was abandoned or cancelled, or returned no results: `error` for each item
         that fn got."""
         got = set(batch.to_call())
-        errors = [error if item in got else batch.refused.get(item, item.error) for item in batch.items]
+        errors = [error if item in got else item.error for item in batch.items]
         judged = {id(each): self.failure(each) for each in errors if each is not None}
         failures = [judged.get(id(each)) for each in errors]
         return [None if item.known else failure for item, failure in zip(batch.items, failures, strict=True)]
@@ -420,7 +417,7 @@ class Scheduler:
             return self.lost(batch, batch.result.error)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
-            uncalled = batch.refused.get(item, item.error)  # why fn did not get it
+            uncalled = item.error  # why fn did not get it
             if uncalled is not None:
                 verdicts.append(self.failure(uncalled))
                 continue
@@ -589,11 +586,6 @@ class Scheduler:
             for waiting in self.gate.drain(now):
                 self._fail(waiting, self.deadline_exceeded())
         self._fail_waiting(item.lane, now)
-
-    def leased(self, leases: list[LeaseAnswer], now: float) -> None:
-        assert self.gate is not None
-        self.gate.leased(leases, now)
-        self._schedule_rechecks()
 
     def _apply_gate_effects(self) -> None:
         assert self.gate is not None

@@ -1,8 +1,7 @@
 """The statements of a Shared, for one name, in this process, and what happens while the database is away.
 
-Look-ups, records and leases are bulk statements. The leases of many limits are one statement: the generic cell rate
-algorithm (`_rates`) with the database's clock (`lease`). Rows are written in one order, so that processes never
-deadlock.
+Look-ups and records are bulk statements. What a process takes of limits is one transaction (`exchange`, `_grants`).
+Rows are locked and written in one order, so that processes never deadlock.
 
 `Store.run` repeats a transaction until the database has been away for `outage_timeout` seconds. Then SharedUnavailable
 is raised. Errors that waiting cannot solve are raised at once (`_shared_database`): PermissionError, FileNotFoundError,
@@ -15,12 +14,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import astuple
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from manytail._queue import Event
 
 from . import _shared_tables
-from ._rates import Granted, Part, grant
+from ._grants import Answer, Ask, Hold, Holds, Row, Terms, grant
 from ._shared_database import Away, Database, Link, Transaction, database_of, link_to
 from ._types import SharedUnavailable
 
@@ -29,22 +30,11 @@ log = logging.getLogger("manytail")
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
+_TERMS, _STATE = "amount, per, burst, lease", "tat, credit, paused_until, settled"
+_UNKNOWN = (None,) * 4  # the terms of a key: those of its limit hold
 SLICE = 500  # ids of one look-up, and rows of one insert
-LEASES = 200  # leases of one statement
 
 _kept: set[Link] = set()  # by `Store.keep`
-
-
-class Uncertain(Exception):
-    """A transaction may have been committed or not, and must not be repeated."""
-
-
-class Lease(NamedTuple):
-    """A lease of slots from `start` on, 1/rate apart. now: the time when it was given. Both by the database's clock."""
-
-    start: float
-    now: float
-    rate: float
 
 
 def _slices(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -54,6 +44,19 @@ def _slices(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def _values(row: str, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     """A VALUES list with that row, so many times, and its parameters."""
     return "VALUES " + ",".join([row] * len(rows)), [value for each in rows for value in each]
+
+
+def _selected(transaction: Transaction, query: str, name: int, limits: Sequence[bytes], end: str) -> list[Any]:
+    """The rows of these limits, SLICE limits in one statement."""
+    rows: list[Any] = []
+    for part in _slices(limits, SLICE):
+        some = ",".join("?" * len(part))
+        rows += transaction.execute(f"{query} AND limit_id IN ({some}){end}", (name, *part)).fetchall()
+    return rows
+
+
+def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, ...]]:
+    return {(limit, holder): astuple(hold) for limit, each in holds.items() for holder, hold in each.items()}
 
 
 class Store:
@@ -67,6 +70,7 @@ class Store:
         self._link: Link | None = None
         self._is_kept = False  # whether `keep` was called
         self._name_id: int | None = None
+        self._told: dict[bytes, Terms] = {}  # by this process, of limits
 
     # ------------------------------------------------------------------------------------------------ transactions
     def keep(self) -> None:
@@ -95,21 +99,17 @@ class Store:
         *,
         writes: bool = True,
         give_up: Event | None = None,
-        repeats: bool = True,
     ) -> T:
         """Run `work(transaction, number of the name)` in one transaction. Repeat it while the database is away, with a
-        longer pause each time. SharedUnavailable after `outage_timeout` seconds, or once `give_up` is set. repeats:
-        repeat it also if it may have been committed; otherwise that raises Uncertain."""
+        longer pause each time, also if it may have been committed. SharedUnavailable after `outage_timeout` seconds, or
+        once `give_up` is set."""
         since: float | None = None
         pause = FIRST_PAUSE
         give_up = give_up or Event()
         while True:
-            began: list[bool] = []
             try:
-                return self._attempt(work, writes, began)
+                return self._attempt(work, writes)
             except Away as away:
-                if began and not repeats:
-                    raise Uncertain(str(away)) from None
                 now = time.monotonic()
                 if since is None:
                     since = now
@@ -120,13 +120,11 @@ class Store:
             give_up.wait(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _attempt(self, work: Callable[[Transaction, int], T], writes: bool, began: list[bool]) -> T:
-        """began: gets an item when `work` begins."""
+    def _attempt(self, work: Callable[[Transaction, int], T], writes: bool) -> T:
         name = self._name_id
 
         def whole(transaction: Transaction) -> tuple[int, T]:
             number = self._number_of_name(transaction) if name is None else name
-            began.append(True)
             return number, work(transaction, number)
 
         try:
@@ -232,168 +230,128 @@ class Store:
         if rows:
             self.run(work, give_up=give_up)
 
-    # ------------------------------------------------------------------------------------------------ rates
-    def set_rates(self, rates: Mapping[bytes, float], give_up: Event | None = None) -> None:
-        """Store the rates of limits with the name. The last value holds for all. Log a change."""
-        find = "SELECT rate FROM manytail_rates WHERE name = ? AND limit_id = ?"
-        store = (
-            "INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (?, ?, ?, 0) "
-            "ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate"
-        )
+    # ------------------------------------------------------------------------------------------------ limits
+    def exchange(
+        self,
+        ahead: float,
+        terms: Mapping[bytes, Terms],
+        asks: Sequence[Ask],
+        calls: Sequence[Sequence[tuple[int, float]]],
+        give_up: Event | None = None,
+    ) -> tuple[list[Answer], float]:
+        """Report what calls took of limits, and ask for more: `_grants.grant` decides. Returns the answers and the
+        database's time. One transaction, which locks the rows of the limits. terms: by group; the last told hold."""
+        limits = sorted({ask.limit for ask in asks} | set(terms))
+        told: list[tuple[bytes, Terms, Terms]] = []
 
-        def work(transaction: Transaction, name: int) -> list[tuple[bytes, float, float]]:
-            changes = []
-            for limit, rate in sorted(rates.items()):
-                before = transaction.value(find, (name, limit))
-                if before != rate:
-                    transaction.execute(store, (name, limit, rate))
-                    if before is not None:
-                        changes.append((limit, before, rate))
-            return changes
-
-        for limit, before, rate in self.run(work, give_up=give_up):
-            log.warning(
-                "shared: %s of name %r changes from %s to %s for all that use it",
-                limit.decode(),
-                self._name,
-                before,
-                rate,
-            )
-
-    def lease(self, limits: Sequence[Part], give_up: Event | None = None) -> list[Lease]:
-        """Lease the next starts of each limit, LEASES of them in one statement. The rate that is stored under `group`
-        goes before the one given. No limit may occur twice.
-
-        `tat`, the theoretical arrival time, is the time from which on nothing is leased. A lease takes the interval of
-        amount / rate seconds from max(tat, now) on. A lease that is lost wastes its interval, and the limit still
-        holds. After a pause there is no burst: slots that have passed are not leased.
-        """
-        wanted = sorted(limits)
-
-        def work(transaction: Transaction, name: int) -> dict[bytes, Lease]:
-            leases = {}
-            for part in _slices(wanted, LEASES):
-                values, given = _values("(?, ?, ?, ?)", part)
-                rows = transaction.execute(self._lease_statement(values), [*given, name, name]).fetchall()
-                leases.update({limit: Lease(tat, clock, rate) for limit, tat, rate, clock in rows})
-            return leases
-
-        leases = self.run(work, give_up=give_up)  # with the new `tat`, the end of each lease, as start
-        return [
-            lease._replace(start=lease.start - limit.amount / lease.rate)
-            for limit in limits
-            for lease in [leases[limit.limit]]
-        ]
-
-    def _lease_statement(self, wanted: str) -> str:
-        """Insert or update the row of each limit. A new row has the rate and begun + length of the lease. From that an
-        existing row computes the length again: excluded.tat - begun. So `begun` is one time for the whole statement.
-        `now` is read when the row is written, after a wait for its lock."""
-        begun, now = self._database.begun, self._database.clock
-        return (
-            f"WITH wanted (limit_id, rate_of, given, number) AS ({wanted}), "
-            "lengths AS (SELECT wanted.limit_id AS limit_id, coalesce(stored.rate, given) AS rate, number "
-            "FROM wanted LEFT JOIN manytail_rates AS stored "
-            "ON stored.name = ? AND stored.limit_id = wanted.rate_of) "
-            "INSERT INTO manytail_rates (name, limit_id, rate, tat) "
-            f"SELECT ?, limit_id, rate, {begun} + number * 1.0 / rate FROM lengths WHERE true "
-            "ORDER BY limit_id ON CONFLICT (name, limit_id) DO UPDATE SET rate = excluded.rate, "
-            f"tat = {self._database.greatest}(manytail_rates.tat, {now}) + (excluded.tat - {begun}) "
-            f"RETURNING limit_id, tat, rate, {now}"
-        )
-
-    def grant(self, wanted: Sequence[Sequence[Part]], give_up: Event | None = None) -> tuple[list[Granted], float]:
-        """Grant each call a slot in all its limits, or refuse it: `_rates.grant` decides. Returns the answers and the
-        database's time. One transaction, which locks the rows of the limits."""
-        limits = {part.limit: part for parts in wanted for part in parts}
-        groups = {part.group: part._replace(limit=part.group) for part in limits.values()}
-        every = sorted({**limits, **groups}.values())
-
-        def work(transaction: Transaction, name: int) -> tuple[list[Granted], float]:
-            rows = self._locked_rates(transaction, name, every)
-            if len(rows) < len(every):
+        def work(transaction: Transaction, name: int) -> tuple[list[Answer], float]:
+            told.clear()
+            found = self._locked_limits(transaction, name, limits)
+            if len(found) < len(limits):
+                new = [limit for limit in limits if limit not in found]
                 transaction.execute_many(
-                    "INSERT INTO manytail_rates (name, limit_id, rate, tat) VALUES (?, ?, ?, 0) "
+                    f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES (?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (name, limit_id) DO NOTHING",
-                    [(name, each.limit, each.rate) for each in every],
+                    [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in new],
                 )
-                rows = self._locked_rates(transaction, name, every)
-            now = float(transaction.value(f"SELECT {self._database.clock}"))
-            before = {limit: tat for limit, _, tat in rows}
-            tats = dict(before)
-            answers = grant(now, tats, {limit: rate for limit, rate, _ in rows}, wanted)
+                found = self._locked_limits(transaction, name, limits)
+            stored = {limit: found[limit][0] for limit in terms}
+            told.extend((limit, stored[limit], new) for limit, new in terms.items() if self._tells(limit, new, stored))
             transaction.execute_many(
-                "UPDATE manytail_rates SET tat = ? WHERE name = ? AND limit_id = ?",
-                [(tat, name, limit) for limit, tat in sorted(tats.items()) if tat != before[limit]],
+                "UPDATE manytail_limits SET amount = ?, per = ?, burst = ?, lease = ? WHERE name = ? AND limit_id = ?",
+                [(*new, name, limit) for limit, _, new in told],
             )
+            stored.update({limit: new for limit, _, new in told})
+            rows = {ask.limit: found[ask.limit][1] for ask in asks}
+            holds = self._holds(transaction, name, list(rows))
+            before = {limit: astuple(row) for limit, row in rows.items()}, _flat(holds)
+            now = float(transaction.value(f"SELECT {self._database.clock}"))
+            answers = grant(now, ahead, stored, rows, holds, asks, calls)
+            self._store_limits(transaction, name, before, rows, _flat(holds))
             return answers, now
 
-        return self.run(work, give_up=give_up)
+        result = self.run(work, give_up=give_up)
+        for limit, before, new in told:
+            log.warning(
+                "shared: %s of name %r changes from %s to %s for all that use it", limit.decode(), self._name, before, new
+            )
+        self._told.update(terms)
+        return result
 
-    def _locked_rates(self, transaction: Transaction, name: int, limits: Sequence[Part]) -> list[Any]:
-        """Name, rate and `tat` of these limits, as far as they exist. Nobody else changes them before the end of the
-        transaction."""
-        rows: list[Any] = []
-        for part in _slices(limits, SLICE):
-            some = ",".join("?" * len(part))
-            query = f"SELECT limit_id, rate, tat FROM manytail_rates WHERE name = ? AND limit_id IN ({some})"
-            query += f" ORDER BY limit_id{self._database.lock_rows}"
-            rows += transaction.execute(query, (name, *(each.limit for each in part))).fetchall()
-        return rows
+    def _tells(self, limit: bytes, new: Terms, stored: Mapping[bytes, Terms]) -> bool:
+        """Whether these terms replace the stored ones: they were not told before."""
+        return self._told.get(limit) != new != stored[limit]
 
-    def drop_limits(self, prefix: bytes, idle: float, give_up: Event | None = None) -> int:
-        """Drop limits whose names begin with `prefix` and of which nothing was leased for `idle` seconds, but none that
-        is being leased. Returns how many. Later leases do not change: they begin at the time they are asked for in
-        either case."""
-        end = prefix[:-1] + bytes([prefix[-1] + 1])
+    def _locked_limits(
+        self, transaction: Transaction, name: int, limits: Sequence[bytes]
+    ) -> dict[bytes, tuple[Terms, Row]]:
+        """The rows of these limits, as far as they exist. Nobody else changes them, or the holds of these limits,
+        before the end of the transaction."""
+        query = f"SELECT limit_id, {_TERMS}, {_STATE} FROM manytail_limits WHERE name = ?"
+        rows = _selected(transaction, query, name, limits, f" ORDER BY limit_id{self._database.lock_rows}")
+        return {bytes(limit): (Terms(*values[:4]), Row(*values[4:])) for limit, *values in rows}
+
+    def _holds(self, transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, Holds]:
+        query = "SELECT limit_id, holder, reserved, wanted, number, expires_at FROM manytail_holds WHERE name = ?"
+        holds: dict[bytes, Holds] = {limit: {} for limit in limits}
+        for limit, holder, *values in _selected(transaction, query, name, limits, ""):
+            holds[bytes(limit)][bytes(holder)] = Hold(*values)
+        return holds
+
+    def _store_limits(
+        self, transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any
+    ) -> None:
+        changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
+        transaction.execute_many(
+            "UPDATE manytail_limits SET tat = ?, credit = ?, paused_until = ?, settled = ? "
+            "WHERE name = ? AND limit_id = ?",
+            [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
+        )
+        transaction.execute_many(
+            "INSERT INTO manytail_holds (name, limit_id, holder, reserved, wanted, number, expires_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
+            "reserved = excluded.reserved, wanted = excluded.wanted, number = excluded.number, "
+            "expires_at = excluded.expires_at",
+            [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
+        )
+        transaction.execute_many(
+            "DELETE FROM manytail_holds WHERE name = ? AND limit_id = ? AND holder = ?",
+            [(name, *key) for key in before[1] if key not in holds],
+        )
+
+    def drop_limits(self, idle: float, give_up: Event | None = None) -> int:
+        """Drop the keys of Rates of which nothing was taken for `idle` seconds, but none that is being changed. Returns
+        how many. A later grant does not change: it begins at the time when it is asked for in either case."""
+        clock = self._database.clock
 
         def work(transaction: Transaction, name: int) -> int:
-            old = f"limit_id >= ? AND limit_id < ? AND tat < {self._database.clock} - ?{self._database.skip_locked}"
+            old = f"per IS NULL AND tat < {clock} - ? AND paused_until < {clock}{self._database.skip_locked}"
             delete = (
-                "DELETE FROM manytail_rates WHERE name = ? AND limit_id IN "
-                f"(SELECT limit_id FROM manytail_rates WHERE name = ? AND {old})"
+                "DELETE FROM manytail_limits WHERE name = ? AND limit_id IN (SELECT limit_id FROM manytail_limits "
+                f"WHERE name = ? AND {old}) AND NOT EXISTS (SELECT 1 FROM manytail_holds AS held "
+                "WHERE held.name = manytail_limits.name AND held.limit_id = manytail_limits.limit_id)"
             )
-            return int(transaction.execute(delete, (name, name, prefix, end, idle)).rowcount)
+            return int(transaction.execute(delete, (name, name, idle)).rowcount)
 
         return self.run(work, give_up=give_up)
 
-    # ------------------------------------------------------------------------------------------------ the budget
-    def spent(self) -> float:
-        find = "SELECT spent FROM manytail_names WHERE id = ?"
-        return self.run(lambda transaction, name: float(transaction.value(find, (name,))), writes=False)
+    def spent(self, limit: bytes) -> float:
+        """What ended calls have spent of a Budget, and what processes had reserved that died."""
+        clock = self._database.clock
 
-    def spend(self, costs: Sequence[float], budget: float, give_up: Event | None = None) -> list[bool]:
-        """Take each cost from the budget, in order, where there is room for it. Returns which ones were taken."""
+        def work(transaction: Transaction, name: int) -> float:
+            settled = "SELECT settled FROM manytail_limits WHERE name = ? AND limit_id = ?"
+            lost = (
+                "SELECT coalesce(sum(reserved), 0) FROM manytail_holds "
+                f"WHERE name = ? AND limit_id = ? AND expires_at <= {clock}"
+            )
+            return float(transaction.value(settled, (name, limit)) or 0) + float(transaction.value(lost, (name, limit)))
 
-        def work(transaction: Transaction, name: int) -> list[bool]:
-            find = f"SELECT spent FROM manytail_names WHERE id = ?{self._database.lock_rows}"
-            before = spent = float(transaction.value(find, (name,)))
-            taken = []
-            for cost in costs:
-                taken.append(spent + cost <= budget)
-                spent += cost if taken[-1] else 0.0
-            if spent != before:
-                transaction.execute("UPDATE manytail_names SET spent = ? WHERE id = ?", (spent, name))
-            return taken
-
-        return self.run(work, give_up=give_up)
-
-    def give_back(self, cost: float, give_up: Event | None = None) -> None:
-        """Return a cost that was taken from the budget and not spent. If it is not known whether that was committed, it
-        is not repeated: a cost that is returned twice could be spent twice."""
-
-        def work(transaction: Transaction, name: int) -> None:
-            less = f"{self._database.greatest}(0, spent - ?)"
-            transaction.execute(f"UPDATE manytail_names SET spent = {less} WHERE id = ?", (cost, name))
-
-        try:
-            self.run(work, give_up=give_up, repeats=False)
-        except Uncertain as error:
-            log.warning("shared: a cost of %s may stay spent: %s", cost, error)
+        return self.run(work, writes=False)
 
     def reset(self) -> None:
         def work(transaction: Transaction, name: int) -> None:
-            transaction.execute("UPDATE manytail_names SET spent = 0 WHERE id = ?", (name,))
-            transaction.execute("DELETE FROM manytail_rates WHERE name = ?", (name,))
+            transaction.execute("DELETE FROM manytail_holds WHERE name = ?", (name,))
+            transaction.execute("DELETE FROM manytail_limits WHERE name = ?", (name,))
 
         self.run(work)

@@ -1,10 +1,11 @@
 """The tables of a Shared, and how they are made.
 
     manytail_layout    one row: the version of the layout
-    manytail_names     one row per name of a Shared: the codec of its results, and its spent budget
+    manytail_names     one row per name of a Shared: the codec of its results
     manytail_results   remembered results: the first record stays, unless it is older than max_age
-    manytail_rates     one row per limit: `tat`, the time from which on no start is leased (`_rates`), in seconds since
-                       1970 by the database's clock
+    manytail_limits    one row per limit, with its terms, and one per key of it: its state (`_grants`). Times are seconds
+                       since 1970 by the database's clock
+    manytail_holds     what a process has of a limit, or waits for, and the number of its last report
 
 They are made in one transaction, under a lock so that one process at a time does it. Tables of another version are
 refused and left as they are. Both databases read these types: SQLite keeps bytes in a column of any type.
@@ -14,16 +15,22 @@ from __future__ import annotations
 
 from ._shared_database import Transaction
 
-VERSION = 3
+VERSION = 4
 
 _TABLES = (
     "manytail_layout (version INTEGER NOT NULL)",
     "manytail_names (id INTEGER{identity} PRIMARY KEY, name VARCHAR(100) NOT NULL UNIQUE, codec TEXT, "
-    "result_schema TEXT, spent DOUBLE PRECISION NOT NULL DEFAULT 0)",
+    "result_schema TEXT)",
     "manytail_results (name INTEGER NOT NULL REFERENCES manytail_names (id), id BYTEA NOT NULL, result BYTEA NOT NULL, "
     "recorded_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, id))",
-    "manytail_rates (name INTEGER NOT NULL REFERENCES manytail_names (id), limit_id BYTEA NOT NULL, "
-    "rate DOUBLE PRECISION NOT NULL, tat DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, limit_id))",
+    "manytail_limits (name INTEGER NOT NULL REFERENCES manytail_names (id), limit_id BYTEA NOT NULL, "
+    "amount DOUBLE PRECISION, per DOUBLE PRECISION, burst DOUBLE PRECISION, lease DOUBLE PRECISION, "
+    "tat DOUBLE PRECISION NOT NULL DEFAULT 0, credit DOUBLE PRECISION NOT NULL DEFAULT 0, "
+    "paused_until DOUBLE PRECISION NOT NULL DEFAULT 0, settled DOUBLE PRECISION NOT NULL DEFAULT 0, "
+    "PRIMARY KEY (name, limit_id))",
+    "manytail_holds (name INTEGER NOT NULL REFERENCES manytail_names (id), limit_id BYTEA NOT NULL, "
+    "holder BYTEA NOT NULL, reserved DOUBLE PRECISION NOT NULL, wanted DOUBLE PRECISION NOT NULL, "
+    "number INTEGER NOT NULL, expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, limit_id, holder))",
 )
 
 

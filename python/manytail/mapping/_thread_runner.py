@@ -119,9 +119,11 @@ class ThreadRunner(Runner):
         self._timer.poke()
 
     def flush(self) -> None:
-        """After `close`: wait until all results are recorded, and costs that were given back are stored."""
-        if self.permits is not None:
-            self.permits.join()
+        """After `close`: wait until all results are recorded, and what calls took of shared limits."""
+        for exchange in () if self.owner is None else self.owner.exchanges:
+            reported = Event()
+            exchange.flushed(reported.set)
+            reported.wait()
         if self.memory is not None:
             recorded = Event()
             self.memory.flushed(recorded.set)

@@ -269,7 +269,7 @@ class ThreadWorkers:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
         succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        asks = not (scheduler.gate is None and runner.memory is None and runner.permits is None)
+        asks = not (scheduler.gate is None and runner.memory is None)
         memory = runner.memory
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
         while True:
@@ -467,7 +467,7 @@ class LoopWorkers:
     async def _serve(self, call: Callable[[Item], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        memory, permits, reports_starts = runner.memory, runner.permits, scheduler.reports_starts
+        memory, reports_starts = runner.memory, scheduler.reports_starts
         if runner.owner is not None:
             runner.owner.hold()
         while True:
@@ -484,10 +484,6 @@ class LoopWorkers:
                     continue
             if runner.skip_late(item):
                 continue
-            if permits is not None and permits.takes_costs:
-                affordable = await asyncio.wrap_future(runner.to_pay(item))
-                if runner.skip_unaffordable(item, affordable) or runner.skip_late(item, affordable):
-                    continue
             item.attempts += 1
             if reports_starts and not self._timed:
                 runner.report(scheduler.started, item, runner.now())

@@ -65,8 +65,7 @@ class CallMeter:
     def __init__(self, options: Options) -> None:
         self._limit = math.inf if options.timeout is None else options.timeout
         limit = options.settled_limit
-        self._shared = limit is not None and limit.shared is not None
-        self._place = None if limit is None or self._shared else options.local_limits.index(limit)
+        self._place = None if limit is None else options.limits.index(limit)
         self._is_async = options.is_async
 
     def measured(self, call: Callable[[Item], Any]) -> Callable[[Item], Any]:
@@ -108,9 +107,7 @@ class CallMeter:
 
     def _cost(self, row: Any) -> float:
         """Of one call of the row."""
-        if self._place is not None:
-            return float(row.costs[self._place])
-        return float(row.cost) if self._shared else 1.0
+        return 1.0 if self._place is None else float(row.costs[self._place])
 
     def _values(self, row: Any, now: float) -> tuple[int, float, float, float, bool, float]:
         measure: Measure = row.measure

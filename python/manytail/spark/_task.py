@@ -29,7 +29,6 @@ from manytail._timings import now
 from manytail.mapping._item import Batch, Item, Unfit, batch_result, deliver_call
 from manytail.mapping._map import add_note
 from manytail.mapping._options import Options
-from manytail.mapping._permits import permits_of
 from manytail.mapping._remember import Memory
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._thread_runner import ThreadRunner
@@ -157,7 +156,6 @@ class InputBatch:
 
 def set_costs(rows: list[Item], work: Work, columns: list[list[Any] | None]) -> None:
     """Set what each row takes of each limit. columns: of each limit; None: it takes 1. A bad cost fails its row."""
-    limits = work.options.limits
     for index, row in enumerate(rows):
         costs = []
         for column in columns:
@@ -165,9 +163,7 @@ def set_costs(rows: list[Item], work: Work, columns: list[list[Any] | None]) -> 
             if cost is None or not 0 <= cost <= sys.float_info.max:
                 row.error, cost = ValueError(f"cost: {cost} (expected: a finite number >= 0)"), 0.0
             costs.append(float(cost))
-        row.costs = tuple(cost for cost, limit in zip(costs, limits, strict=True) if limit.shared is None)
-        every = zip(costs, limits, columns, strict=True)
-        row.cost = next((cost for cost, limit, column in every if limit.shared is not None and column), 1.0)
+        row.costs = tuple(costs)
 
 
 def new_rows(batch: Any, count: int) -> list[Item]:
@@ -218,10 +214,8 @@ class Task:
         )
         keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
         memory = None if options.remember is None else Memory(options.remember, ArrowCodec(self.work.result))
-        runner = ThreadRunner(
-            scheduler, self._call_with, keep, input_error_first=True, memory=memory, permits=permits_of(options)
-        )
-        for shared in (options.limits_shared, options.remember):
+        runner = ThreadRunner(scheduler, self._call_with, keep, input_error_first=True, memory=memory)
+        for shared in (*(limit.shared for limit in options.limits), options.remember):
             if shared is not None:
                 shared._keep()  # a worker process runs many tasks
         reports = None if self.work.channel is None else Reports(self.work.channel, runner.stats)

@@ -1,0 +1,189 @@
+"""The exchange with a database of what calls take of shared limits: one thread per process and Shared.
+
+It waits until an account has something to ask or to report (`_leased.Requests`), sends all of it in one transaction
+(`_shared_store.Store.exchange`), and wakes who waits for what was granted. It runs while owners use these limits, and
+until all is reported. While the database is away nothing is granted, so no call starts. After `outage_timeout` seconds
+all maps that use the limits fail.
+
+Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). The lock here is for the
+thread's life alone, and is taken last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, WeakValueDictionary
+
+from manytail._queue import Event, Held
+
+from ._leased import Requests, places_of
+from ._threads import Thread
+
+if TYPE_CHECKING:
+    from ._limits import Owner
+    from ._shared import Shared
+    from ._shared_store import Store
+
+DROP_AFTER = 60.0  # seconds after which the row of an idle key is dropped, and between two searches for such rows
+EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last report
+
+Guarded = Callable[[Any, Callable[..., Any]], Any]  # call a step under the guard of a limit, with a list of wakes
+
+log = logging.getLogger("manytail")
+
+
+class Exchange:
+    """What a process and one Shared tell one another about limits."""
+
+    def __init__(self, shared: Shared, guarded: Guarded) -> None:
+        self.requests = Requests(os.urandom(12))
+        self._shared = shared
+        self._guarded = guarded
+        self._owners: WeakSet[Owner] = WeakSet()
+        self._lock = threading.RLock()  # guards the thread; finalizers take it again
+        self._changed = Event()  # wakes the thread
+        self._thread: Thread | None = None
+        self._flushes: list[Callable[[], object]] = []  # to call when all is reported
+        self._give_up = Event()  # nobody waits for a database that is away
+        self._drop_at = 0.0
+        self._returning = False  # the last owner has left: all that nothing uses is returned
+
+    # ------------------------------------------------------------------------------------------------ from owners
+    def join(self, owner: Owner) -> None:
+        """The owner uses these limits."""
+        with Held(self._lock):
+            self._owners.add(owner)
+            self._give_up.clear()
+
+    def leave(self, owner: Owner) -> None:
+        """It does not any longer. What this process holds and nobody uses is returned."""
+        with Held(self._lock):
+            self._owners.discard(owner)
+            if not self._owners:
+                self._give_up.set()
+                self._returning = self.requests.hurry = True
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to ask or to report. Does not wait."""
+        if not self.requests.hurry or not (self.requests.calls or self.requests.open):
+            return
+        with Held(self._lock):
+            if self._thread is None or self._thread.never_runs():
+                self._thread = Thread(self._run, "manytail-limits")
+                _running.add(self)
+                atexit.unregister(_report_at_exit)
+                atexit.register(_report_at_exit)  # after that of `_shared_database`: connections are closed later
+                self._thread.start()
+        self._changed.set()
+
+    def flushed(self, then: Callable[[], object]) -> None:
+        """Call `then` when all that calls have spent and returned by now is reported, or cannot be."""
+        with Held(self._lock):
+            if self._thread is not None and not self._thread.never_runs():
+                self._flushes.append(then)
+                self._changed.set()
+                return
+        then()
+
+    # ------------------------------------------------------------------------------------------------ the thread
+    def _run(self) -> None:
+        try:
+            store = self._shared._store()
+            while self._work(store):
+                continue
+        except BaseException as error:
+            self._break(error)
+
+    def _work(self, store: Store) -> bool:
+        """Wait until something is due, and exchange it. False: nothing is left to do, and the thread ends."""
+        self._changed.clear()
+        due = self.requests.awaits()
+        if not (due <= time.monotonic() or self._flushes or self._is_over()):
+            wait = due - time.monotonic()
+            self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
+            return True
+        with Held(self._lock):
+            flushes, self._flushes = self._flushes, []
+            everything, self._returning = self._returning or bool(flushes), False
+            if not flushes and self._is_over():
+                self._thread = None
+                return False
+        try:
+            self._exchange(store, everything)
+        finally:
+            for then in flushes:
+                then()
+        return True
+
+    def _is_over(self) -> bool:
+        return not (self._owners or self.requests.calls or self.requests.open)
+
+    def _exchange(self, store: Store, everything: bool) -> None:
+        """everything: report also what is not due yet, and keep only what running calls hold."""
+        requests, now = self.requests, time.monotonic()
+        needs, calls = requests.gather(everything, now)
+        if not needs:
+            return
+        reports = [partial(account.report, need, everything, now) for account, need in needs.items()]
+        asks = [self._guarded(account.limit, report) for account, report in zip(needs, reports, strict=True)]
+        terms = {account.group: account.limit.terms for account in needs}
+        sent = time.monotonic()
+        try:
+            answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), self._give_up)
+        except BaseException:
+            requests.again(needs, calls, now)
+            raise
+        now = time.monotonic()
+        offset = requests.took(sent, now, at)
+        for (account, need), answer in zip(needs.items(), answers, strict=True):
+            self._guarded(account.limit, partial(account.answered, answer, need, offset, now))
+        if now >= self._drop_at and any(account.of_key for account in needs):
+            self._drop_at = now + DROP_AFTER
+            store.drop_limits(DROP_AFTER, self._give_up)
+
+    def _break(self, error: BaseException) -> None:
+        """All that use these limits fail."""
+        with Held(self._lock):
+            owners, self._thread = list(self._owners), None
+            flushes, self._flushes = self._flushes, []
+        for owner in owners:
+            owner.fail(error)
+        if self.requests.open and not owners:
+            log.error("shared: what calls took of limits is not reported, and may stay reserved: %s", error)
+        self.requests.forget_calls()
+        for then in flushes:
+            then()
+
+
+_exchanges: WeakValueDictionary[Any, Exchange] = WeakValueDictionary()
+_running: WeakSet[Exchange] = WeakSet()
+
+
+def exchange_of(shared: Shared, guarded: Guarded) -> Exchange:
+    """That of this process."""
+    where = shared._where
+    key = where if isinstance(where, str) else id(where), shared.name
+    found = _exchanges.get(key)
+    return found if found is not None else _exchanges.setdefault(key, Exchange(shared, guarded))
+
+
+def begin_all() -> None:
+    """In a forked child: the threads are the parent's, and so is what it holds."""
+    _exchanges.clear()
+    _running.clear()
+
+
+def _report_at_exit() -> None:
+    """Report what calls of maps that were not closed have spent, for instance after Ctrl-C."""
+    for exchange in list(_running):
+        reported = Event()
+        exchange.flushed(reported.set)
+        reported.wait(EXIT_TIMEOUT)

@@ -1,0 +1,381 @@
+"""Accounts of shared limits: what a database has granted to this process. Pure, as `_ledger`; `_exchange` does the I/O.
+
+A call takes from what was granted here before, and asks nobody. If that lacks something, `take` of the ledger puts what
+the call needs into `Requests.calls`, and the call waits. Each exchange with the database sends a report of each account
+that has something to say, and brings grants (`_grants`).
+
+    LeasedTokens     slots in [tat, end), and leases that begin later. Slots that pass unused are lost
+    LeasedPermits    `allotted`: what this process holds; of it `reserved` by running calls. What nothing used between
+                     two reports is returned. Nothing starts after `valid_until`, unless the lease was renewed
+    LeasedSpending   the same of a Budget. What calls spend leaves `allotted`, and is reported
+
+How much is asked for ahead follows the demand: it doubles while all is used, and is at most what starts within LEASE
+seconds and the lead, the longest of the latest round trips. The next lease is asked for before this one is used up.
+
+Invariants
+    asked        a grant is on its way: no other is asked for
+    open         accounts that have something to report at `due`
+    reporting    what calls spent, in the report that is on its way or has to be repeated under the same number
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from ._grants import NEARLY, Answer, Ask, Terms
+from ._ledger import GRACE, Account, Permits, Tokens, Waiter
+
+LEASE = 0.1  # seconds of starts that are leased ahead, besides the lead
+MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says nothing about the next one
+FADING = 0.9  # of the lead that is kept after a shorter round trip
+SETTLE_AFTER = 0.4  # seconds until what calls spent is reported, if nobody waits for it
+FIRST_RETRY, LONGEST_RETRY = 0.1, 1.0  # seconds between two tries while others hold what is needed
+KNOWN_FOR = 1.0  # seconds for which it is known that a Budget has too little left
+
+
+class Requests:
+    """What this process has to tell one database about its limits."""
+
+    def __init__(self, process: bytes) -> None:
+        """process: names this one among all."""
+        self._process = process
+        self._holders = count()
+        self.calls: deque[tuple[tuple[Any, float], ...]] = deque()  # accounts and costs of calls that wait together
+        self.open: dict[Any, None] = {}
+        self.hurry = False  # something is due before the time that `awaits` said
+        self.lead = 0.0
+        self._awaited = math.inf
+        self._offset = (-math.inf, math.inf)  # bounds of our clock less the database's
+
+    @property
+    def ahead(self) -> float:
+        return LEASE + self.lead
+
+    def awaits(self) -> float:
+        """When the next exchange is due, if `hurry` is not set before. Infinite: there is nothing to say."""
+        self._awaited, self.hurry = math.inf, False  # who says something from here on hurries
+        due = -math.inf if self.calls else min([account.due for account in list(self.open)], default=math.inf)
+        self._awaited = due
+        return due
+
+    def opens(self, account: Any, at: float) -> None:
+        """The account has something to report at that time."""
+        self.open[account] = None
+        self.hurry = self.hurry or at < self._awaited
+
+    def forget_calls(self) -> None:
+        """Nobody waits for grants."""
+        while self.calls:
+            for account, _ in self.calls.popleft():
+                account.asked = False
+
+    def new_holder(self) -> bytes:
+        """Names an account among those of all processes."""
+        return b"%b%d" % (self._process, next(self._holders))
+
+    def ask(self, needs: Sequence[tuple[Any, float]]) -> None:
+        """A call needs so much of these accounts, which do not have it."""
+        for account, _ in needs:
+            account.asked = True
+        self.calls.append(tuple(needs))
+        self.hurry = True
+
+    def gather(self, everything: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
+        """Take what is to be told: the accounts with the largest cost that waits for each, and the calls that wait.
+        everything: also accounts that have nothing due."""
+        calls = [self.calls.popleft() for _ in range(len(self.calls))]
+        needs: dict[Any, float] = {}
+        for call in calls:
+            for account, cost in call:
+                needs[account] = max(cost, needs.get(account, 0.0))
+        for account in list(self.open):
+            if everything or account.due <= now:
+                needs.setdefault(account, 0.0)
+        return needs, calls
+
+    def again(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
+        """The database has not answered: tell all of it again."""
+        self.calls.extendleft(reversed(calls))
+        for account in needs:
+            account.say(now)
+
+    def took(self, sent: float, arrived: float, now: float) -> float:
+        """A round trip has ended. now: of the database, in between. Returns our clock less the database's: at most a
+        round trip more than it is, so that nothing starts too early."""
+        self.lead = max(min(arrived - sent, MOST_LEAD), self.lead * FADING)
+        least, most = max(self._offset[0], sent - now), min(self._offset[1], arrived - now)
+        if least > most:  # one of the clocks was set, or runs slower
+            least, most = sent - now, arrived - now
+        self._offset = least, most
+        return most
+
+
+def places_of(needs: dict[Any, float], calls: list[Any]) -> list[list[tuple[int, float]]]:
+    """What each call needs, as places of the accounts and costs."""
+    places = {account: place for place, account in enumerate(needs)}
+    return [[(places[account], cost) for account, cost in call] for call in calls]
+
+
+class Leased(Account):
+    """What the accounts of shared limits have in common. Without slots: Python cannot join those of two bases."""
+
+    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
+        self.requests, self.limit_id, self.group, self.terms = requests, limit_id, group, terms
+        self.holder = requests.new_holder()
+        self.asked = False
+        self.retry_at = -math.inf  # nothing is asked for before
+        self.due = math.inf  # when to report
+        self.spent = self.reporting = 0.0  # what ended calls spent
+        self.number = 0  # of the report
+        self.want = 0.0  # what the last exchange was asked for
+        self._pause_told = -math.inf
+
+    def fits(self, cost: float, now: float) -> bool:
+        """Whether what was granted has room for that cost."""
+        raise NotImplementedError
+
+    def lacks(self, cost: float, now: float) -> bool:
+        return not self.asked and self.retry_at <= now and not self.fits(cost, now)
+
+    def granted_at(self, now: float) -> float:
+        """When more may be granted, as far as it is known."""
+        return math.inf if self.asked or self.retry_at <= now else self.retry_at
+
+    def say(self, at: float) -> None:
+        """There is something to report at that time."""
+        self.due = min(self.due, at)
+        self.requests.opens(self, at)
+
+    def spend(self, amount: float, now: float) -> None:
+        if amount:
+            self.spent += amount
+            self.say(now if self.queue else now + SETTLE_AFTER)
+
+    def pause(self, until: float) -> None:
+        super().pause(until)
+        self.say(-math.inf)
+
+    # ------------------------------------------------------------------------------------------------ the exchange
+    def report(self, need: float, returns: bool, now: float, wakes: list[Waiter]) -> Ask:
+        """What this account tells. need: the largest cost that waits; 0: none. returns: all that running calls do not
+        hold is returned."""
+        if not self.reporting and self.spent:
+            self.number += 1
+            self.reporting, self.spent = self.spent, 0.0
+        pause = max(0.0, self.paused_until - now) if self.paused_until > self._pause_told else 0.0
+        self._pause_told = self.paused_until
+        self.want = self.wanted(need) if need else 0.0
+        self.due = math.inf
+        number = self.number if self.reporting else 0
+        kept = self.kept(returns, now)
+        told = (self.limit_id, self.group, self.holder, self.want, kept, self.reporting, number, pause)
+        return tuple.__new__(Ask, told)  # Ask() runs interpreted code
+
+    def wanted(self, need: float) -> float:
+        raise NotImplementedError
+
+    def kept(self, returns: bool, now: float) -> float:
+        return 0.0
+
+    def answered(self, answer: Answer, need: float, offset: float, now: float, wakes: list[Waiter]) -> None:
+        """The database has answered a report."""
+        if self.reporting:
+            self.reporting, self.retry_at = 0.0, -math.inf
+        if need:
+            self.asked = False
+            self.retry_at = answer.retry_at + offset if answer.retry_at < math.inf else now + self.backoff()
+        self.paused_until = self._pause_told = max(self.paused_until, answer.paused_until + offset)
+        if answer.terms != self.terms:
+            self.change(answer.terms)
+        self.accept(answer, offset, now)
+        if self.open_at(now) < math.inf:
+            self.say(self.open_at(now))
+        elif not self.spent and self.due == math.inf:
+            self.requests.open.pop(self, None)
+        if need or self.queue:
+            self.turn = now
+            self.call_first(wakes)
+
+    def backoff(self) -> float:
+        return LONGEST_RETRY
+
+    def change(self, terms: Terms) -> None:
+        self.terms = terms
+
+    def accept(self, answer: Answer, offset: float, now: float) -> None:
+        raise NotImplementedError
+
+    def open_at(self, now: float) -> float:
+        """When there will be something to report, if nothing happens. Infinite: never."""
+        return math.inf
+
+
+class LeasedTokens(Leased, Tokens):
+    """The account of a shared Rate."""
+
+    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
+        super().lease_from(requests, limit_id, group, terms)
+        self._end = -math.inf  # of the lease
+        self._end_told = -math.inf  # the end of the last lease, by the database's clock
+        self._later: deque[tuple[float, float, float]] = deque()  # leases that come after it: begin, end, credit
+        self._size = 0.0  # what was asked for last
+
+    def fits(self, cost: float, now: float) -> bool:
+        """Turns to the next lease if this one has no room."""
+        length = cost * self._interval
+        while length and self._slot(now) + length > self._end + NEARLY:
+            if self._tat + length <= self._end + NEARLY:
+                self._size = 0.0  # slots were lost
+            if not self._later:
+                return False
+            self._tat, self._end, self._credit = self._later.popleft()
+        return True
+
+    def _slot(self, now: float) -> float:
+        return max(self._tat, now - max(self._credit, GRACE))
+
+    def room_at(self, cost: float, now: float) -> float:
+        return super().room_at(cost, now) if self.fits(cost, now) else self.granted_at(now)
+
+    def take(self, cost: float, since: float, now: float) -> float:
+        until = super().take(cost, since, now)
+        is_demanded = cost > 0 and (bool(self.queue) or since < now)
+        if is_demanded and self._end - self._tat < self.requests.lead + cost * self._interval and not self._later:
+            if not self.asked and self.retry_at <= now:
+                self.requests.ask([(self, cost)])
+        return until
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        self.spend(spent - cost, now)
+        return False
+
+    def wanted(self, need: float) -> float:
+        """Twice as much as was used up last, at most what is used within `ahead` seconds: a multiple of `need`. A lease
+        is at least as long as a round trip, else it might be over when it comes."""
+        if not self._interval:
+            return need
+        least, most = self.requests.lead / self._interval, self.requests.ahead / self._interval
+        self._size = max(need, least, min(2 * self._size, most))
+        return need * max(1.0, math.floor(self._size / need))
+
+    def change(self, terms: Terms) -> None:
+        super().change(terms)
+        self._interval, self._burst, self._per = terms.per / terms.amount, terms.burst, terms.per
+
+    def accept(self, answer: Answer, offset: float, now: float) -> None:
+        if not answer.granted:
+            return
+        begin, length = answer.begin + offset, answer.granted * self._interval
+        credit = answer.credit + GRACE if answer.credit else 0.0  # also a slot before now may be taken a little later
+        if answer.begin == self._end_told and self._later:
+            self._later[-1] = self._later[-1][0], self._later[-1][1] + length, self._later[-1][2]
+        elif answer.begin == self._end_told and self._tat <= self._end:
+            self._end += length
+        else:
+            self._later.append((begin, begin + length, credit))
+        self._end_told = answer.begin + length
+
+    def idle(self, now: float) -> bool:
+        return super().idle(now) and not (self.spent or self.reporting or self.asked) and self._end <= now
+
+
+class LeasedPermits(Leased, Permits):
+    """The account of a shared Concurrency."""
+
+    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
+        super().lease_from(requests, limit_id, group, terms)
+        self.allotted = 0.0
+        self.valid_until = math.inf
+        self._most = math.inf  # what this process may keep while others wait
+        self._peak = 0.0  # the most that was reserved since the last report
+        self._told_at = -math.inf  # when the last report was made
+        self._backoff = 0.0
+
+    def fits(self, cost: float, now: float) -> bool:
+        most = min(self.allotted, self._most) if self._reserved else self.allotted
+        return not cost or (self._reserved + cost <= most + self._amount * NEARLY and now < self.valid_until)
+
+    def room_at(self, cost: float, now: float) -> float:
+        return self.paused_until if self.fits(cost, now) else self.granted_at(now)
+
+    def take(self, cost: float, since: float, now: float) -> float:
+        super().take(cost, since, now)
+        self._peak = max(self._peak, self._reserved)
+        return self.valid_until
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        super().end(cost, spent, now)
+        self.say(now if self.allotted > self._most else now + self.requests.ahead)
+        return True
+
+    def wanted(self, need: float) -> float:
+        return max(self._peak, need)  # besides what it has: twice as much
+
+    def kept(self, returns: bool, now: float) -> float:
+        """What nothing used since the last report is returned."""
+        used = self._reserved if returns else min(self._peak, self._most)
+        self.allotted = max(self._reserved, min(self.allotted, used))
+        self._peak, self._told_at = self._reserved, now
+        return self.allotted
+
+    def change(self, terms: Terms) -> None:
+        super().change(terms)
+        self._amount = terms.amount * (1 + NEARLY)
+
+    def backoff(self) -> float:
+        self._backoff = min(LONGEST_RETRY, max(FIRST_RETRY, 2 * self._backoff))
+        return self._backoff
+
+    def accept(self, answer: Answer, offset: float, now: float) -> None:
+        self.allotted += answer.granted
+        self._most = answer.most
+        if answer.granted:
+            self._backoff = 0.0
+        self._renewed()
+
+    def _renewed(self) -> None:
+        self.valid_until = self._told_at + self.terms.lease if self.allotted else math.inf
+
+    def open_at(self, now: float) -> float:
+        """A lease is renewed in its last two thirds, and what nothing uses is returned after a while."""
+        if not self.allotted:
+            return math.inf
+        unused = self.allotted > self._reserved and not self.queue
+        return now + (self.requests.ahead if unused else self.terms.lease / 3)
+
+    def idle(self, now: float) -> bool:
+        return super().idle(now) and not (self.allotted or self.spent or self.reporting or self.asked)
+
+
+class LeasedSpending(LeasedPermits):
+    """The account of a shared Budget."""
+
+    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
+        super().lease_from(requests, limit_id, group, terms)
+        self._left, self._left_until = math.inf, -math.inf  # what can still be spent, and how long that is known
+
+    def never(self, cost: float, now: float) -> bool:
+        return now < self._left_until and cost > self._left + self._amount * NEARLY
+
+    def end(self, cost: float, spent: float, now: float) -> bool:
+        Permits.end(self, cost, spent, now)
+        self.allotted -= spent
+        self._left -= spent
+        self.spend(spent, now)
+        self.say(now + self.requests.ahead)
+        return True
+
+    def accept(self, answer: Answer, offset: float, now: float) -> None:
+        super().accept(answer, offset, now)
+        self._left, self._left_until = answer.left - self.spent, now + KNOWN_FOR
+
+    def _renewed(self) -> None:
+        return  # what running calls reserved stays reserved
+
+    def known_spent(self) -> float:
+        """What ended calls have spent, as far as this process knows."""
+        return self.terms.amount - self._left if self._left < math.inf else 0.0
