@@ -88,6 +88,24 @@ def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -
     assert [one for one in made if one() is not None] == []
 
 
+def test_a_dropped_map_cancels_its_coroutines() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def fn(item: int) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    results = concurrent_map(fn, range(4), workers=2)
+    results._start()
+    assert begun.wait(DEADLINE)
+    del results
+    gc.collect()
+    assert ended.wait(DEADLINE)
+
+
 @pytest.mark.parametrize("options", [{}, *TIMED.values()], ids=["plain", *TIMED])
 def test_a_map_that_was_interrupted_leaves_nothing_even_unclosed(options: dict[str, Any]) -> None:
     over = threading.Event()
@@ -194,13 +212,19 @@ def test_close_frees_what_nobody_took_and_an_input_that_nobody_read() -> None:
     next(results)
     wait_until(lambda: len(made) == 4)
     results.close()
+    values = [Large() for _ in range(100)]
+    made += map(weakref.ref, values)
+    some = concurrent_map(id, values, workers=1, max_in_flight=2)
+    next(some)
+    del values
+    some.close()
     items = LargeInput()
     made.append(weakref.ref(items))
     unread = concurrent_map(abs, items)
     del items
     unread.close()
     gc.collect()
-    assert [one() for one in made] == [None] * 5
+    assert [one() for one in made] == [None] * 105
 
 
 def test_another_thread_meanwhile_in_next_gets_an_error_and_the_map_goes_on() -> None:
