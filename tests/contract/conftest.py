@@ -26,8 +26,9 @@ def closing(make):
     made = []
 
     def new(**options):
-        made.append(make(**options))
-        return made[-1]
+        one = make(**options)
+        made.append(one)  # several threads may call this: the last of `made` may be another's
+        return one
 
     yield new
     for one in made:

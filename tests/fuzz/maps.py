@@ -46,6 +46,7 @@ from manytail import (
     aconcurrent_map,
     concurrent_map,
 )
+from manytail.mapping._threads import Thread
 
 from .interrupts import Interrupt
 
@@ -617,4 +618,6 @@ def is_interruptible(frame: FrameType | None) -> bool:
 
 
 def threads_of_maps() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+    """Not those whose start was interrupted: they are listed, and never run."""
+    ours = [one for one in threading.enumerate() if one.name.startswith("manytail-")]
+    return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]

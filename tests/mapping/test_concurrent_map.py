@@ -594,10 +594,12 @@ def test_close_starts_no_further_call_and_joins_running_ones() -> None:
 
 @in_loops
 def test_close_cancels_coroutines(mapped: Way) -> None:
+    begun: list[int] = []
     cancelled: list[int] = []
 
     async def fn(item: int) -> int:
         if item:
+            begun.append(item)
             try:
                 await asyncio.Event().wait()
             finally:
@@ -607,14 +609,18 @@ def test_close_cancels_coroutines(mapped: Way) -> None:
     async def in_loop() -> None:
         async with aclosing(aconcurrent_map(fn, range(100), workers=3)) as results:
             assert await anext(results) == 0
+            while not begun:
+                await asyncio.sleep(0)
 
     if mapped.run is not None:
         mapped.run(in_loop())
     else:
         results = concurrent_map(fn, range(100), workers=3)
         assert next(results) == 0
+        wait_until(lambda: begun)
         results.close()  # type: ignore[attr-defined]
-    assert set(cancelled) <= {1, 2, 3}
+    assert cancelled
+    assert set(cancelled) == set(begun) <= {1, 2, 3}
     assert manytail_threads() == []
 
 

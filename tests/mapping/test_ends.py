@@ -4,10 +4,14 @@ interrupted and called again."""
 import asyncio
 import contextvars
 import gc
+import itertools
+import sys
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import Batch, Budget, Rate, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Batch, Budget, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
@@ -49,6 +53,14 @@ class Large:
     """A result whose life can be watched."""
 
 
+class LargeInput(Large):
+    def __iter__(self) -> "LargeInput":
+        return self
+
+    def __next__(self) -> int:
+        raise AssertionError("a map that did not begin has read it")
+
+
 TIMED: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 60},
     "deadline": {"deadline": 60},
@@ -74,6 +86,24 @@ def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -
     wait_until(lambda: not threads_of_maps())
     gc.collect()
     assert [one for one in made if one() is not None] == []
+
+
+def test_a_dropped_map_cancels_its_coroutines() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def fn(item: int) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    results = concurrent_map(fn, range(4), workers=2)
+    results._start()
+    assert begun.wait(DEADLINE)
+    del results
+    gc.collect()
+    assert ended.wait(DEADLINE)
 
 
 @pytest.mark.parametrize("options", [{}, *TIMED.values()], ids=["plain", *TIMED])
@@ -142,18 +172,59 @@ def test_close_from_inside_fn_is_an_error() -> None:
     assert [type(failure.error) for failure in again] == [RuntimeError] * 3
 
 
-def test_a_signal_handler_that_closes_the_map_under_its_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = concurrent_map(abs, range(100), workers=2)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_signal_handler_that_closes_the_map_under_its_locks_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remembers: bool
+) -> None:
+    options: dict[str, Any] = {"remember": tmp_path / "run.db"} if remembers else {}
+    results = concurrent_map(abs, itertools.count(), workers=2, **options)
+    memory = results._runner.memory
     go_on = _runner.Runner.go_on
 
     def interrupted(runner: Any) -> None:
         go_on(runner)
-        if threading.current_thread() is threading.main_thread() and not runner.stopping:
+        begun = memory is None or memory._thread is not None
+        if threading.current_thread() is consumer and begun and not runner.stopping:
             assert runner.held_here()
-            results.close()  # as a handler would, here
+            with memory._lock if memory is not None else nullcontext():
+                results.close()  # as a handler would, here
 
+    def consume() -> None:
+        nonlocal consumer
+        consumer = threading.current_thread()
+        for _ in results:
+            pass
+
+    consumer: threading.Thread | None = None
     monkeypatch.setattr(_runner.Runner, "go_on", interrupted)
-    assert len(list(results)) < 100
+    with Threads() as threads:
+        threads.start(consume).result()
+
+
+def test_close_frees_what_nobody_took_and_an_input_that_nobody_read() -> None:
+    def fn(item: int) -> Large:
+        result = Large()
+        made.append(weakref.ref(result))
+        return result
+
+    made: list[weakref.ref[Large]] = []
+    results = concurrent_map(fn, range(4), workers=2)
+    next(results)
+    wait_until(lambda: len(made) == 4)
+    results.close()
+    values = [Large() for _ in range(100)]
+    made += map(weakref.ref, values)
+    some = concurrent_map(id, values, workers=1, max_in_flight=2)
+    next(some)
+    del values
+    some.close()
+    items = LargeInput()
+    made.append(weakref.ref(items))
+    unread = concurrent_map(abs, items)
+    del items
+    unread.close()
+    gc.collect()
+    assert [one() for one in made] == [None] * 105
 
 
 def test_another_thread_meanwhile_in_next_gets_an_error_and_the_map_goes_on() -> None:
@@ -235,6 +306,41 @@ def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None)
     lock, workers._lock = workers._lock, Lock()
     failing = without_memory(lock.acquire, iter(range(3)))
     assert list(results) == list(range(10))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("step", ["_set_ident", "_set_native_id"])
+def test_threads_that_threading_has_no_memory_to_set_up_do_their_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str, asynchronous: bool
+) -> None:
+    def set_up_or_fail(thread: threading.Thread) -> None:
+        if thread.name.startswith("manytail-"):
+            failed.append(thread)
+            raise MemoryError
+        set_up(thread)
+
+    async def coroutine(item: int) -> int:
+        return abs(item)
+
+    def consume() -> list[int]:
+        fn: Any = coroutine if asynchronous else abs
+        shared = Shared(tmp_path / "run.db", "results")
+        options: dict[str, Any] = {"timeout": 60, "progress": lambda seen: None, "remember": shared}
+        with concurrent_map(fn, iter(range(10)), workers=2, **options) as results:
+            return sorted(results)
+
+    failed: list[threading.Thread] = []
+    reports: list[Any] = []
+    set_up = getattr(threading.Thread, step)
+    monkeypatch.setattr(threading.Thread, step, set_up_or_fail)
+    monkeypatch.setattr(threading, "_limbo", {})  # lists them for ever
+    monkeypatch.setattr(sys, "unraisablehook", reports.append)
+    with Threads() as threads:
+        assert threads.start(consume).result() == list(range(10))
+    names = {thread.name.removesuffix("-1").removesuffix("-2") for thread in failed}
+    assert {"manytail-reader", "manytail-timer", "manytail-progress"} < names
+    assert names & {"manytail-worker", "manytail-loop"}
+    wait_until(lambda: len(reports) == len(failed), "the end of each")
 
 
 # ---------------------------------------------------------------------------------------------------- contexts, inputs
@@ -430,6 +536,31 @@ def test_a_cancellation_during_the_end_leaves_no_task(run: Run, progress: bool) 
         with pytest.raises(asyncio.CancelledError):
             await consumer
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+@in_callers_loops
+def test_aclose_frees_what_nobody_took_and_an_input_that_nobody_read(run: Run) -> None:
+    async def main() -> None:
+        async def fn(item: int) -> Large:
+            result = Large()
+            made.append(weakref.ref(result))
+            return result
+
+        made: list[weakref.ref[Large]] = []
+        results = aconcurrent_map(fn, range(4), workers=2)
+        await anext(results)
+        while len(made) < 4:
+            await asyncio.sleep(0)
+        await results.aclose()
+        items = LargeInput()
+        made.append(weakref.ref(items))
+        unread = aconcurrent_map(fn, items)
+        del items
+        await unread.aclose()
+        gc.collect()
+        assert [one() for one in made] == [None] * 5
 
     run(main())
 

@@ -2,12 +2,12 @@
 Afterwards close() ends the map, and nothing of it stays.
 
 Threads and loop are real. Virtual ones would replace `threading`, asyncio and the database, and hide what these do when
-they are interrupted. The points of one thread are numbered, the consumer's or the loop's, where a signal handler may
-raise. A profile function sees each call of a lock and each start and join of a thread, also those inside `threading`
-and `concurrent.futures`. It raises before the call, as if it were interrupted while it waits, or after it, when the
-interpreter serves signals. Our `Event` and the locks that an iterator or a `with` takes have stand-ins. For them no
-signal is served between the acquisition and the next step. Threads are started as from the main thread, by another one.
-Each iteration of a loop is a point too.
+they are interrupted. The points of one thread are named, the consumer's or the loop's, where a signal handler may
+raise. A profile function sees each call of a lock and each join of a thread, also those inside `threading` and
+`concurrent.futures`. It raises before the call, as if it were interrupted while it waits, or after it, when the
+interpreter serves signals. Our `Event`, the start of a thread, and the locks that an iterator or a `with` takes have
+stand-ins. For such a lock no signal is served between the acquisition and the next step. Threads are started as from
+the main thread, by another one. Each iteration of a loop is a point too.
 """
 
 import asyncio
@@ -38,7 +38,6 @@ from manytail.mapping import _exchange, _map, _progress, _remember, _runner, _th
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
-STARTS = {"start_new_thread", "start_joinable_thread"}
 WAITS = {"acquire", "__enter__", "join"}
 BEGUN: WeakSet[threading.Thread] = WeakSet()  # the system has begun them, whether or not their start was interrupted
 PRODUCT = str(Path(_map.__file__).parent)
@@ -46,15 +45,16 @@ PRODUCT = str(Path(_map.__file__).parent)
 
 # ------------------------------------------------------------------------------------------------ planting
 class Planter:
-    """Numbers the points of the thread that makes it. At the chosen ones it raises KeyboardInterrupt, or cancels the
-    task of a loop."""
+    """Names the points of the thread that makes it: by what is called, and how often it was before. At the chosen ones
+    it raises KeyboardInterrupt, or cancels the task of a loop."""
 
     current: "Planter | None" = None
 
-    def __init__(self, chosen: tuple[int, ...], task: "asyncio.Task[Any] | None" = None) -> None:
+    def __init__(self, chosen: tuple[str, ...], task: "asyncio.Task[Any] | None" = None) -> None:
         self.chosen, self.task = chosen, task
         self.points: list[str] = []
         self.planted: list[str] = []
+        self.met: Counter[str] = Counter()
         self.thread = get_ident()
         Planter.current = self
         self.resume()
@@ -71,9 +71,7 @@ class Planter:
     def _profile(self, frame: Any, event: str, called: Any) -> None:
         if event in ("c_call", "c_return") and frame.f_code not in UNSEEN:
             name, of = called.__name__, type(getattr(called, "__self__", None)).__name__
-            if name in STARTS and event == "c_return":
-                BEGUN.add(frame.f_locals["self"])
-            if name in STARTS or (name in WAITS and of in ("lock", "RLock", "_ThreadHandle")):
+            if name in WAITS and of in ("lock", "RLock", "_ThreadHandle"):
                 self.point(f"{event[2:]} {name}", frame)
 
     def point(self, name: str, frame: Any = None) -> None:
@@ -84,8 +82,11 @@ class Planter:
             frame = frame.f_back
             if frame is None:
                 return
-        self.points.append(name if frame is None else f"{frame.f_code.co_name}: {name}")
-        if len(self.points) - 1 in self.chosen:
+        if frame is not None:
+            name = f"{frame.f_code.co_qualname}: {name}"
+        self.points.append(f"{name} #{self.met[name]}")
+        self.met[name] += 1
+        if self.points[-1] in self.chosen:
             self.planted.append(self.points[-1])
             if self.task is None:
                 raise KeyboardInterrupt
@@ -138,9 +139,10 @@ class WatchedEvent:
         return happened
 
 
-def watched_start(start: Callable[[], None]) -> None:
+def watched_start(start: Any) -> None:
     point("call start", sys._getframe(1))
     start_thread(start)
+    BEGUN.add(start.__self__)
     point("return start", sys._getframe(1))
 
 
@@ -294,7 +296,7 @@ class World:
         return all(one() is None for one in self.made)
 
 
-def run_in_threads(world: World, *chosen: int) -> Planter:
+def run_in_threads(world: World, *chosen: str) -> Planter:
     def consume(results: Any) -> None:
         if world.end in ("closed", "dropped"):
             next(results)
@@ -336,7 +338,7 @@ def run_in_threads(world: World, *chosen: int) -> Planter:
     return planter
 
 
-def run_in_loop(world: World, cancels: bool, *chosen: int) -> Planter:
+def run_in_loop(world: World, cancels: bool, *chosen: str) -> Planter:
     async def consume() -> None:
         results = aconcurrent_map(world.function, world.items, **world.options)
         try:
@@ -391,18 +393,27 @@ def run_in_loop(world: World, cancels: bool, *chosen: int) -> Planter:
 
 
 # ------------------------------------------------------------------------------------------------ all points
-def plant(run: Callable[..., Planter], floor: int) -> None:
+STARTED = {"Runner.locked: call acquire", "Thread.start: call start", "Thread.start: return start"}
+ENDED = STARTED | {"Thread.join: call wait", "Thread.join: return wait"}
+FLUSHED = {"ThreadRunner.flush: call wait", "ThreadRunner.flush: return wait"}
+
+
+def plant(run: Callable[..., Planter], least: set[str]) -> None:
     """Plant one interruption at each point, and a second one after it: at each further point in a long run, else at
-    some. floor: the longest of three runs has no fewer points. A run has few where no thread has to wait."""
-    points = max(len(run().points) for _ in range(3))
-    singles = [run(first) for first in range(points)]
-    pairs = [(first, second) for first, one in enumerate(singles) for second in range(first + 1, len(one.points))]
-    chosen = pairs if LONG else random.Random(points).sample(pairs, min(len(pairs), part(12)))
-    planted = [one.planted for one in (*singles, *(run(*each) for each in chosen))]
-    once, twice = (sum(len(each) >= times for each in planted) for times in (1, 2))
-    print(f"{points} points: {once} runs interrupted, {twice} of them twice")
-    assert min(points, once) >= floor
-    assert twice or not pairs
+    some. least: names of points that every run has. Of three runs the one with the most points says which there are: a
+    run has few where no thread has to wait."""
+    points = max((run().points for _ in range(3)), key=len)
+    singles = [run(point) for point in points]
+    pairs = [
+        (*one.planted, second)
+        for one in singles
+        if one.planted
+        for second in one.points[one.points.index(one.planted[0]) + 1 :]
+    ]
+    chosen = pairs if LONG else random.Random(len(points)).sample(pairs, min(len(pairs), part(12)))
+    doubles = [run(*each) for each in chosen]
+    assert least <= {point.partition(" #")[0] for one in singles for point in one.planted}
+    assert any(len(one.planted) > 1 for one in doubles) or not pairs
 
 
 @pytest.fixture
@@ -424,8 +435,8 @@ def test_interrupted_anywhere_in_threads(
     kind: str, end: str, options: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_runner, "threading", _workers.threading)
-    floor = 6 if end == "dropped" else 12
-    plant(lambda *chosen: run_in_threads(World(kind, options, end, shared), *chosen), floor)
+    least = STARTED if end == "dropped" else ENDED | (FLUSHED if "remember" in options else set())
+    plant(lambda *chosen: run_in_threads(World(kind, options, end, shared), *chosen), least)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # of a loop that a second Ctrl-C has closed
@@ -433,4 +444,4 @@ def test_interrupted_anywhere_in_threads(
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("cancels", [True, False], ids=["cancelled", "Ctrl-C"])
 def test_interrupted_anywhere_in_the_callers_loop(cancels: bool, end: str, options: str, shared: Shared) -> None:
-    plant(lambda *chosen: run_in_loop(World("loop", options, end, shared), cancels, *chosen), floor=4)
+    plant(lambda *chosen: run_in_loop(World("loop", options, end, shared), cancels, *chosen), {"iteration"})

@@ -437,7 +437,7 @@ class Results(Iterator[_R]):
         if self._runner.held_here():
             return
         self._runner.flush()
-        self._output.clear()
+        self._runner.locked(self._scheduler.drop)
         self._end()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -572,7 +572,7 @@ class _Run:
         if self._ticker is not None:
             self._ticker.cancel()
         await self.runner.close(self._reader)
-        self.runner.scheduler.output.clear()
+        self.runner.locked(self.runner.scheduler.drop)
         shown, self._shown = self._shown, None
         if shown is not None:
             shown.report()

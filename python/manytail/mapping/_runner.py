@@ -547,7 +547,6 @@ class Runner:
             self.scheduler.gate.stop(self.now())
         self.scheduler.ready.shutdown(immediate=True)
         self.stopping = True  # after it: a step that is interrupted is repeated by the next call
-        self._pending = []
         self.workers.stop(self._cancel)
         if not self.workers.busy():
             self.calls_ended()

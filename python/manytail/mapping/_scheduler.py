@@ -747,13 +747,22 @@ class Scheduler:
     def release(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
         promised order; nothing behind a failure that ends the map."""
-        lines = self.admission.lines() if self._line is None else [self._line]
-        for line in lines:
+        for line in self._lines():
             while line and (line[0].done or line[0].error is None):
                 item = line.popleft()
                 if item.done:
                     self.held_back -= 1
                     self._emit(item)
+
+    def drop(self) -> None:
+        """The map has been closed, and no call runs: nobody takes what is done."""
+        self.output.clear()
+        for line in self._lines():
+            line.clear()
+
+    def _lines(self) -> list[deque[Item]]:
+        """Items in flight in the order in which they are emitted."""
+        return self.admission.lines() if self._line is None else [self._line]
 
     def _buffer_one(self, item: Item) -> None:
         """Count the next item of the output as taken."""

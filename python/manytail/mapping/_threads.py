@@ -40,6 +40,13 @@ class Thread(threading.Thread):
             raise
         self._is_started = True
 
+    def _bootstrap(self) -> None:
+        """What the system's thread calls. Without memory `threading` may fail before it calls `run`."""
+        try:
+            super()._bootstrap()  # type: ignore[misc]
+        finally:
+            self.run()  # no effect if it was called
+
     def run(self) -> None:
         try:
             call, self._call = self._call, None
@@ -57,5 +64,5 @@ class Thread(threading.Thread):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the call has ended."""
-        if not self.never_runs() and self._over.wait(timeout):
-            super().join(timeout)
+        if not self.never_runs() and self._over.wait(timeout) and self._started.is_set():
+            super().join(timeout)  # unless `threading` failed to set it up
