@@ -44,9 +44,48 @@ def visual_studio() -> None:
     common.say(f"visual_studio: {len(sources)} modules have no GNU construct in the branches of _MSC_VER")
 
 
+# A module of C, how it is compiled and linked, the platform of its wheel, and what tools/check_wheel.py says of it.
+MODULE = "void *PyInit_m(void) { return 0; }"
+MAC, WINDOWS = ("aarch64-macos.11.0", "macosx_11_0_arm64"), ("x86_64-windows-gnu", "win_amd64")
+FOREIGN = "int foreign(void); void *PyInit_m(void) { return foreign() ? 0 : PyInit_m; }"
+MODULES = {
+    "good on macOS": (MODULE, *MAC, "", ""),
+    "of another processor": (MODULE, "x86_64-macos.11.0", MAC[1], "", "machine: 16777223"),
+    "for a newer macOS": (MODULE, "aarch64-macos.12.0", MAC[1], "", "deployment target: 12_0"),
+    "with a name too many": (f"{MODULE} int helper;", *MAC, "", "exports: PyInit_m helper"),
+    "with a path": (MODULE, *MAC, "-Wl,-rpath,/opt/python", "path: /opt/python"),
+    "with a library of macOS": (FOREIGN, *MAC, "libforeign.dylib", "needs: "),
+    "good on Windows": (f"__declspec(dllexport) {MODULE}", *WINDOWS, "", ""),
+    "of another Windows": (f"__declspec(dllexport) {MODULE}", "aarch64-windows-gnu", WINDOWS[1], "", "machine: 43620"),
+    "with a name too many on Windows": (f"{MODULE} int helper;", *WINDOWS, "", "exports: PyInit_m helper"),
+    "with a library of Windows": (f"__declspec(dllexport) {FOREIGN}", *WINDOWS, "foreign.lib", "needs: foreign.dll"),
+}
+CHECK = "import sys; sys.path.insert(0, 'tools'); from check_wheel import module; "
+CHECK += "print(*module(open(sys.argv[1], 'rb').read(), 'm', sys.argv[2]), sep='\\n')"
+
+
+def faults() -> None:
+    """tools/check_wheel.py finds each fault in a module for macOS or Windows that is made with it."""
+    folder = common.BUILD / "faults"
+    folder.mkdir(parents=True, exist_ok=True)
+    zig = (common.host(), "-m", "ziglang", "cc", "-shared", "-s", "-target")
+    (folder / "foreign.c").write_text("int foreign(void) { return 1; }")
+    for target, library in ((MAC[0], "libforeign.dylib"), (WINDOWS[0], "foreign.dll")):
+        common.run(*zig, target, folder / "foreign.c", "-o", folder / library)
+    for what, (source, target, platform, link, expected) in MODULES.items():
+        (folder / "m.c").write_text(source)
+        with_library = [folder / link] if link.endswith((".dylib", ".lib")) else link.split()
+        common.run(*zig, target, folder / "m.c", *with_library, "-o", folder / "m")
+        said = common.run(common.host(), "-c", CHECK, folder / "m", platform).strip()
+        if bool(said) != bool(expected) or expected not in said:
+            raise common.FailedError(f"check_wheel.py on a module {what}: {said!r} (expected: {expected!r})")
+    common.say(f"check_wheel.py: {len(MODULES)} modules, judged right")
+
+
 def compiled() -> None:
     common.need(clang="clang", gcc_mingw_w64_x86_64="x86_64-w64-mingw32-gcc")
     common.host()
+    faults()
     python = "include/python3.14"
     dynamic = "-undefined dynamic_lookup"  # as CPython's own modules on macOS, which find it in the process
     for processor, target in (("arm64", "aarch64"), ("x86_64", "x86_64")):

@@ -12,7 +12,7 @@ WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
 # All of mapping takes ten minutes under wine.
 ESSENTIALS = [f"tests/mapping/test_{name}.py" for name in ("concurrent_map", "limits")]
-USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups"]
+USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
 
 
 def environment() -> dict[str, str]:
