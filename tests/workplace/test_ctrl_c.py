@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.maps import collect
-from support.threads import DEADLINE, LONG, Threads, ctrl_c, main_thread_sleeps, wait_until
+from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import Concurrency, MultiQueue, Rate, aconcurrent_map, broker, concurrent_map
 from manytail.broker import BlockingConnection
@@ -19,18 +19,20 @@ from manytail.executor import KeyedExecutor
 
 pytestmark = pytest.mark.thread_unsafe(reason="signals go to the main thread")
 
+SLOW = 3 * DEADLINE  # of what nothing else ends
+
 Wait = Callable[[threading.Event], Iterator[Callable[[], object]]]
 
 
 def next_of_a_map(go_on: threading.Event) -> Iterator[Callable[[], object]]:
-    results = concurrent_map(abs, range(9), workers=1, limits=Rate(1 / LONG))
+    results = concurrent_map(abs, range(9), workers=1, limits=Rate(1 / SLOW))
     next(results)
     yield lambda: next(results)
     assert list(results) == []  # it has ended
 
 
 def next_of_a_map_of_coroutines(go_on: threading.Event) -> Iterator[Callable[[], object]]:
-    results = concurrent_map(asyncio.sleep, [LONG])
+    results = concurrent_map(asyncio.sleep, [SLOW])
     yield lambda: next(results)
     assert list(results) == []
 
@@ -95,7 +97,7 @@ def consuming(call: Callable[[Any, Any], object]) -> Wait:
 
 
 def asyncio_run(go_on: threading.Event) -> Iterator[Callable[[], object]]:
-    yield lambda: asyncio.run(collect(aconcurrent_map(asyncio.sleep, [LONG])))
+    yield lambda: asyncio.run(collect(aconcurrent_map(asyncio.sleep, [SLOW])))
 
 
 def asyncio_run_of_a_get(go_on: threading.Event) -> Iterator[Callable[[], object]]:

@@ -44,21 +44,23 @@ def visual_studio() -> None:
     common.say(f"visual_studio: {len(sources)} modules have no GNU construct in the branches of _MSC_VER")
 
 
-# A module of C, how it is compiled and linked, the platform of its wheel, and what tools/check_wheel.py says of it.
+# A module, its compiler's target, how it is linked, the platform of its wheel, and what check_wheel.py says of it.
 MODULE = "void *PyInit_m(void) { return 0; }"
-MAC, WINDOWS = ("aarch64-macos.11.0", "macosx_11_0_arm64"), ("x86_64-windows-gnu", "win_amd64")
+EXPORTED = f"__declspec(dllexport) {MODULE}"
 FOREIGN = "int foreign(void); void *PyInit_m(void) { return foreign() ? 0 : PyInit_m; }"
+FOREIGN_EXPORTED = FOREIGN.replace("; void", "; __declspec(dllexport) void")
+MAC, WINDOWS = "macosx_11_0_arm64", "win_amd64"
 MODULES = {
-    "good on macOS": (MODULE, *MAC, "", ""),
-    "of another processor": (MODULE, "x86_64-macos.11.0", MAC[1], "", "machine: 16777223"),
-    "for a newer macOS": (MODULE, "aarch64-macos.12.0", MAC[1], "", "deployment target: 12_0"),
-    "with a name too many": (f"{MODULE} int helper;", *MAC, "", "exports: PyInit_m helper"),
-    "with a path": (MODULE, *MAC, "-Wl,-rpath,/opt/python", "path: /opt/python"),
-    "with a library of macOS": (FOREIGN, *MAC, "libforeign.dylib", "needs: "),
-    "good on Windows": (f"__declspec(dllexport) {MODULE}", *WINDOWS, "", ""),
-    "of another Windows": (f"__declspec(dllexport) {MODULE}", "aarch64-windows-gnu", WINDOWS[1], "", "machine: 43620"),
-    "with a name too many on Windows": (f"{MODULE} int helper;", *WINDOWS, "", "exports: PyInit_m helper"),
-    "with a library of Windows": (f"__declspec(dllexport) {FOREIGN}", *WINDOWS, "foreign.lib", "needs: foreign.dll"),
+    "good on macOS": (MODULE, "aarch64-macos.11.0", "", MAC, ""),
+    "of another processor": (MODULE, "x86_64-macos.11.0", "", MAC, "machine: 16777223"),
+    "for a newer macOS": (MODULE, "aarch64-macos.12.0", "", MAC, "deployment target: 12_0"),
+    "with a name too many": (f"{MODULE} int helper;", "aarch64-macos.11.0", "", MAC, "exports: PyInit_m helper"),
+    "with a path": (MODULE, "aarch64-macos.11.0", "-Wl,-rpath,/opt/python", MAC, "path: /opt/python"),
+    "with a library of macOS": (FOREIGN, "aarch64-macos.11.0", "{}/libforeign.dylib", MAC, "needs: "),
+    "good on Windows": (EXPORTED, "mingw", "", WINDOWS, ""),
+    "for another Windows": (EXPORTED, "mingw", "", "win_arm64", "machine: 34404"),
+    "with a name too many on Windows": (f"{MODULE} int helper;", "mingw", "", WINDOWS, "exports: PyInit_m helper"),
+    "with a library of Windows": (FOREIGN_EXPORTED, "mingw", "{}/foreign.dll", WINDOWS, "needs: foreign.dll"),
 }
 CHECK = "import sys; sys.path.insert(0, 'tools'); from check_wheel import module; "
 CHECK += "print(*module(open(sys.argv[1], 'rb').read(), 'm', sys.argv[2]), sep='\\n')"
@@ -68,14 +70,17 @@ def faults() -> None:
     """tools/check_wheel.py finds each fault in a module for macOS or Windows that is made with it."""
     folder = common.BUILD / "faults"
     folder.mkdir(parents=True, exist_ok=True)
-    zig = (common.host(), "-m", "ziglang", "cc", "-shared", "-s", "-target")
-    (folder / "foreign.c").write_text("int foreign(void) { return 1; }")
-    for target, library in ((MAC[0], "libforeign.dylib"), (WINDOWS[0], "foreign.dll")):
-        common.run(*zig, target, folder / "foreign.c", "-o", folder / library)
-    for what, (source, target, platform, link, expected) in MODULES.items():
+
+    def link(target: str, source: str, made: str, flags: str = "") -> None:
         (folder / "m.c").write_text(source)
-        with_library = [folder / link] if link.endswith((".dylib", ".lib")) else link.split()
-        common.run(*zig, target, folder / "m.c", *with_library, "-o", folder / "m")
+        zig = (common.host(), "-m", "ziglang", "cc", "-target", target)
+        compiler = ("x86_64-w64-mingw32-gcc", "-static-libgcc") if target == "mingw" else zig
+        common.run(*compiler, "-shared", "-s", folder / "m.c", *flags.format(folder).split(), "-o", folder / made)
+
+    for target, library in (("aarch64-macos.11.0", "libforeign.dylib"), ("mingw", "foreign.dll")):
+        link(target, "int foreign(void) { return 1; }", library)
+    for what, (source, target, flags, platform, expected) in MODULES.items():
+        link(target, source, "m", flags)
         said = common.run(common.host(), "-c", CHECK, folder / "m", platform).strip()
         if bool(said) != bool(expected) or expected not in said:
             raise common.FailedError(f"check_wheel.py on a module {what}: {said!r} (expected: {expected!r})")
