@@ -8,11 +8,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from support.maps import collect
 from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
 
+import manytail.executor
 from manytail import Concurrency, MultiQueue, Rate, aconcurrent_map, broker, concurrent_map
 from manytail.broker import BlockingConnection
 from manytail.executor import KeyedExecutor
@@ -71,6 +73,15 @@ def map_of_an_executor(go_on: threading.Event) -> Iterator[Callable[[], object]]
         yield lambda: list(executor.map(lambda item: go_on.wait(), range(3)))
 
 
+def map_where_futures_sleep_on(go_on: threading.Event) -> Iterator[Callable[[], object]]:
+    """As on Windows before CPython 3.14."""
+    with KeyedExecutor(1) as executor, patch.object(manytail.executor, "_sleeps_through_ctrl_c", True):
+        with pytest.raises(TimeoutError):
+            list(executor.map(lambda item: go_on.wait(), [0], timeout=0.001))
+        yield lambda: list(executor.map(lambda item: go_on.wait(), range(3)))
+        assert list(executor.map(abs, range(-3, 0), timeout=SLOW)) == [3, 2, 1]
+
+
 def map_by_completion(go_on: threading.Event) -> Iterator[Callable[[], object]]:
     with KeyedExecutor(1) as executor:
         yield lambda: list(executor.map(lambda item: go_on.wait(), range(3), order="completion"))
@@ -110,7 +121,8 @@ WAITS: dict[str, Wait] = {
     wait.__name__: wait
     for wait in (
         next_of_a_map, next_of_a_map_of_coroutines, close_of_a_map, a_block_of_a_limit, submit_to_a_full_lane,
-        map_of_an_executor, map_by_completion, shutdown_of_an_executor, asyncio_run, asyncio_run_of_a_get,
+        map_of_an_executor, map_where_futures_sleep_on, map_by_completion, shutdown_of_an_executor,
+        asyncio_run, asyncio_run_of_a_get,
     )
 } | {
     "start_consuming": consuming(lambda connection, channel: channel.start_consuming()),
