@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "platforms"
 CACHE = Path(os.environ.get("MANYTAIL_PLATFORMS") or Path.home() / ".cache" / "manytail" / "platforms")
-CHEAP = "--cheap" in sys.argv  # the part that `make check` takes
+CHEAP = "--cheap" in sys.argv  # a part, in minutes, of a build without optimisation
 TESTS = [argument for argument in sys.argv[1:] if argument != "--cheap"]
 
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
