@@ -146,9 +146,13 @@ def test_ctrl_c_ends_a_wait(wait: Wait) -> None:
         threads.start(interrupt)
         calls = wait(go_on)
         call = next(calls)
-        with pytest.raises(KeyboardInterrupt):
+
+        def waits() -> None:
             begun.set()
             call()
+
+        with pytest.raises(KeyboardInterrupt):
+            waits()
         ended.set()
         assert go_on.wait(2 * DEADLINE)
         assert slept_on == [False]

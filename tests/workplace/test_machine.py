@@ -1,5 +1,5 @@
-"""What systems do each in their own way: the event loop that asyncio makes, processes that are spawned, paths, a file of
-SQLite that two processes write, a terminal."""
+"""What systems do each in their own way: the event loop that asyncio makes, processes that are spawned, paths, a file
+of SQLite that two processes write, a terminal."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_two_spawned_processes_and_this_one_pay_once_into_one_file(
     squares = [number * number for number in range(40)]
     with SPAWN.Pool(2) as pool:
         halves = [(path, range(start, start + 20), str(calls)) for start in (0, 20)]
-        assert sum(pool.starmap(pay, halves), []) == squares
+        assert list(chain(*pool.starmap(pay, halves))) == squares
     assert pay(f"sqlite:///{path}", range(40), str(calls)) == squares
     assert sorted(map(int, calls.read_text(encoding="utf-8").split())) == list(range(40))
     assert [file.name for file in folder.iterdir() if file.suffix == ".db"] == ["results.db"]
