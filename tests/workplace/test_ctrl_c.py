@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 from support.maps import collect
-from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
+from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
 import manytail.executor
 from manytail import Concurrency, MultiQueue, Rate, aconcurrent_map, broker, concurrent_map
@@ -107,22 +107,11 @@ def consuming(call: Callable[[Any, Any], object]) -> Wait:
     return wait
 
 
-def asyncio_run(go_on: threading.Event) -> Iterator[Callable[[], object]]:
-    yield lambda: asyncio.run(collect(aconcurrent_map(asyncio.sleep, [SLOW])))
-
-
-def asyncio_run_of_a_get(go_on: threading.Event) -> Iterator[Callable[[], object]]:
-    queue: Any = MultiQueue()
-    queue.add("a")
-    yield lambda: asyncio.run(queue.aget())
-
-
 WAITS: dict[str, Wait] = {
     wait.__name__: wait
     for wait in (
         next_of_a_map, next_of_a_map_of_coroutines, close_of_a_map, a_block_of_a_limit, submit_to_a_full_lane,
         map_of_an_executor, map_where_futures_sleep_on, map_by_completion, shutdown_of_an_executor,
-        asyncio_run, asyncio_run_of_a_get,
     )
 } | {
     "start_consuming": consuming(lambda connection, channel: channel.start_consuming()),
@@ -157,3 +146,18 @@ def test_ctrl_c_ends_a_wait(wait: Wait) -> None:
         assert go_on.wait(2 * DEADLINE)
         assert slept_on == [False]
         assert next(calls, None) is None  # it works afterwards
+
+
+@pytest.mark.parametrize("of", ["a map", "a queue"])
+def test_ctrl_c_ends_what_waits_in_the_loop_of_asyncio_run(of: str) -> None:
+    """It comes when the loop runs: one that comes while asyncio makes its loop leaves pieces of that."""
+    begun = threading.Event()
+    queue: Any = MultiQueue()
+    queue.add("a")
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0, begun.set)
+        await (collect(aconcurrent_map(asyncio.sleep, [SLOW])) if of == "a map" else queue.aget())
+
+    with pytest.raises(KeyboardInterrupt), acting_when(begun.is_set, ctrl_c):
+        asyncio.run(main())

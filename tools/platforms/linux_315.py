@@ -12,7 +12,7 @@ import common
 
 DEBIAN = "python3.15,python3.15-dev,python3.15-venv,libpython3.15-testsuite,gcc,libc6-dev"
 # A release of Debian that is years past still signs its unstable index with a date that has passed.
-OLD = ("--aptopt=Acquire::Check-Valid-Until \"false\"", "--variant=apt")
+OLD = ('--aptopt=Acquire::Check-Valid-Until "false"', "--variant=apt")
 SEEN = ("/proc", "/dev", str(common.ROOT))
 
 
