@@ -20,6 +20,7 @@ import itertools
 import logging
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -32,7 +33,7 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
-from manytail._queue import start_thread
+from manytail._queue import Event, start_thread
 from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -43,6 +44,9 @@ _Order = Literal["input", "completion"]
 
 _LOGGER = logging.getLogger("concurrent.futures")  # where the standard library's executors report
 _executor_number = itertools.count()
+
+# Before CPython 3.14 Ctrl-C does not end a wait for a lock on Windows, nor one of a Future, which has such a lock.
+_sleeps_through_ctrl_c = sys.platform == "win32" and sys.version_info < (3, 14)
 
 
 class KeyedExecutor(Executor):
@@ -543,6 +547,10 @@ class _InInputOrder:
     def take(self, timeout: float | None) -> Any:
         future = self._futures[0]
         try:
+            if _sleeps_through_ctrl_c and not future.done():
+                over = Event()
+                future.add_done_callback(lambda _: over.set())
+                timeout = None if over.wait(timeout) else 0
             result = future.result(timeout if timeout is None else min(timeout, threading.TIMEOUT_MAX))
             self._futures.popleft()  # only after success: a call that is left here is cancelled with the others
             return result

@@ -35,7 +35,7 @@ def loop(request):
 
 
 def is_coroutine_function(function):
-    return inspect.iscoroutinefunction(function) or asyncio.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(function) or bool(getattr(function, "_is_coroutine", None))  # Cython's
 
 
 def test_every_coroutine_function_of_a_public_class_is_asked():

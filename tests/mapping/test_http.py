@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import inspect
 import pickle
 import re
 import socket
@@ -149,7 +150,7 @@ def attempts(ask: Callable[[str], Any], url: str, **options: Any) -> int:
         await ask(url)
         return int(delivery.attempt)
 
-    (took,) = mapped(fn_async if asyncio.iscoroutinefunction(ask) else fn, [url], **options)
+    (took,) = mapped(fn_async if inspect.iscoroutinefunction(ask) else fn, [url], **options)
     return int(took)
 
 

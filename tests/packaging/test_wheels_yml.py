@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_cibuildwheel_plans_every_wheel(platform):
     assert sorted(ran.stdout.split()) == sorted(
         "-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform])
     )
+
+
+def test_a_wheel_is_imported_whole_and_its_tests_exist():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    commands = " ".join(settings["test-command"])
+    named = re.findall(r"tests/[\w/.]+", commands)
+    assert {"tests/support/every_module.py", "tests/core", "tests/mapping", "tests/executor"} <= set(named)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_workflow_runs_on_every_change_of_what_it_builds():

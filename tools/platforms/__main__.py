@@ -1,8 +1,8 @@
 """Runs the scripts of this folder, two at a time: `python tools/platforms [--cheap] [NAME...]`.
 
-The cheap part is what `make check` runs: core and mapping on CPython 3.14; imports, doctor and mapping's essentials on
-Windows; what is compiled only. Prints what each ran, and a line for each at the end. A platform that cannot be had here
-is no failure, but it is said."""
+The cheap part: core and mapping on CPython 3.14; imports, doctor and mapping's essentials on Windows; most of what is
+compiled only. Prints what each ran, and a line for each at the end. A platform that cannot be had here is no failure,
+but it is said."""
 
 import subprocess
 import sys

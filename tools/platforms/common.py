@@ -8,7 +8,7 @@ CPythons are those of Maven Central (org.bytedeco:cpython), whole and with heade
 wheel for each platform with the compiler that is named in the environment; tools/check_wheel.py looks at it; the tests
 import the unpacked wheel and never this checkout's python/.
 
-Exit status 0: all passed. 1: something failed. 3: the platform cannot be had here; the last line says why.
+Exit status 0: all passed. 1: something failed. 3: the platform cannot be had here; a line with SKIPPED says why.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,12 +29,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "platforms"
 CACHE = Path(os.environ.get("MANYTAIL_PLATFORMS") or Path.home() / ".cache" / "manytail" / "platforms")
-CHEAP = "--cheap" in sys.argv  # the part that `make check` takes
+CHEAP = "--cheap" in sys.argv  # a part, in minutes, of a build without optimisation
 TESTS = [argument for argument in sys.argv[1:] if argument != "--cheap"]
 
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
-WITHOUT_SPARK += ["contract", "doctor", "native"]
+WITHOUT_SPARK += ["contract", "doctor", "native", "workplace"]
 
 
 class UnavailableError(Exception):
@@ -280,11 +281,15 @@ def main(platform: Callable[[], None]) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     name = Path(sys.argv[0]).stem
     (BUILD / f"{name}.log").unlink(missing_ok=True)
+    status = 0
     try:
         platform()
     except UnavailableError as error:
         say(f"{name}: SKIPPED: {error}")
-        sys.exit(3)
+        status = 3
     except FailedError as error:
         say(f"{name}: FAILED: {error}")
-        sys.exit(1)
+        status = 1
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    say(f"{name}: {used.ru_utime:.0f} + {used.ru_stime:.0f} s of processor")
+    sys.exit(status)

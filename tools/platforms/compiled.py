@@ -1,5 +1,6 @@
 """Compiled and linked, never run: macOS on both processors, musl, and Windows on arm64, by the compiler of zig; and the
-branches of the headers for Visual Studio, by clang without GNU's extensions."""
+branches of the headers for Visual Studio, by clang without GNU's extensions. Cheap: without musl and macOS on x86-64,
+whose parts (Linux, macOS, x86-64) are compiled anyway."""
 
 from pathlib import Path
 
@@ -44,17 +45,63 @@ def visual_studio() -> None:
     common.say(f"visual_studio: {len(sources)} modules have no GNU construct in the branches of _MSC_VER")
 
 
+# A module, its compiler's target, how it is linked, the platform of its wheel, and what check_wheel.py says of it.
+MODULE = "void *PyInit_m(void) { return 0; }"
+EXPORTED = f"__declspec(dllexport) {MODULE}"
+FOREIGN = "int foreign(void); void *PyInit_m(void) { return foreign() ? 0 : PyInit_m; }"
+FOREIGN_EXPORTED = FOREIGN.replace("; void", "; __declspec(dllexport) void")
+MAC, WINDOWS = "macosx_11_0_arm64", "win_amd64"
+MODULES = {
+    "good on macOS": (MODULE, "aarch64-macos.11.0", "", MAC, ""),
+    "of another processor": (MODULE, "x86_64-macos.11.0", "", MAC, "machine: 16777223"),
+    "for a newer macOS": (MODULE, "aarch64-macos.12.0", "", MAC, "deployment target: 12_0"),
+    "with a name too many": (f"{MODULE} int helper;", "aarch64-macos.11.0", "", MAC, "helper (expected: PyInit_m"),
+    "with a path": (MODULE, "aarch64-macos.11.0", "-Wl,-rpath,/opt/python", MAC, "path: /opt/python"),
+    "with a library of macOS": (FOREIGN, "aarch64-macos.11.0", "{}/libforeign.dylib", MAC, "needs: "),
+    "good on Windows": (EXPORTED, "mingw", "", WINDOWS, ""),
+    "for another Windows": (EXPORTED, "mingw", "", "win_arm64", "machine: 34404"),
+    "with a name too many on Windows": (f"{MODULE} int helper;", "mingw", "", WINDOWS, "helper (expected: PyInit_m"),
+    "with a library of Windows": (FOREIGN_EXPORTED, "mingw", "{}/foreign.dll", WINDOWS, "needs: foreign.dll"),
+}
+CHECK = "import sys; sys.path.insert(0, 'tools'); from check_wheel import module; "
+CHECK += "print(*module(open(sys.argv[1], 'rb').read(), 'm', sys.argv[2]), sep='\\n')"
+
+
+def faults() -> None:
+    """tools/check_wheel.py finds each fault in a module for macOS or Windows that is made with it."""
+    folder = common.BUILD / "faults"
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def link(target: str, source: str, made: str, flags: str = "") -> None:
+        (folder / "m.c").write_text(source)
+        zig = (common.host(), "-m", "ziglang", "cc", "-target", target)
+        compiler = ("x86_64-w64-mingw32-gcc", "-static-libgcc") if target == "mingw" else zig
+        common.run(*compiler, "-shared", "-s", folder / "m.c", *flags.format(folder).split(), "-o", folder / made)
+
+    for target, library in (("aarch64-macos.11.0", "libforeign.dylib"), ("mingw", "foreign.dll")):
+        link(target, "int foreign(void) { return 1; }", library)
+    for what, (source, target, flags, platform, expected) in MODULES.items():
+        link(target, source, "m.so", flags)
+        said = common.run(common.host(), "-c", CHECK, folder / "m.so", platform).strip()
+        if bool(said) != bool(expected) or expected not in said:
+            raise common.FailedError(f"check_wheel.py on a module {what}: {said!r} (expected: {expected!r})")
+    common.say(f"check_wheel.py: {len(MODULES)} modules, judged right")
+
+
 def compiled() -> None:
     common.need(clang="clang", gcc_mingw_w64_x86_64="x86_64-w64-mingw32-gcc")
     common.host()
+    if not common.CHEAP:
+        faults()
     python = "include/python3.14"
     dynamic = "-undefined dynamic_lookup"  # as CPython's own modules on macOS, which find it in the process
-    for processor, target in (("arm64", "aarch64"), ("x86_64", "x86_64")):
+    for processor, target in (("arm64", "aarch64"), ("x86_64", "x86_64"))[: 1 if common.CHEAP else 2]:
         headers = common.cpython(f"macosx-{processor}") / python
         tag = f"macosx_11_0_{processor}"
         zig(f"macos_{processor}", f"{target}-macos.11.0", tag, ".cpython-314-darwin.so", headers, dynamic)
-    headers = common.cpython("linux-x86_64") / python
-    zig("musl", "x86_64-linux-musl", "musllinux_1_2_x86_64", ".cpython-314-x86_64-linux-musl.so", headers)
+    if not common.CHEAP:
+        headers = common.cpython("linux-x86_64") / python
+        zig("musl", "x86_64-linux-musl", "musllinux_1_2_x86_64", ".cpython-314-x86_64-linux-musl.so", headers)
     library = ("--library-dirs", import_library(), "--libraries", "python314")
     headers = common.cpython("windows-x86_64") / "include"
     zig("windows_arm64", "aarch64-windows-gnu", "win_arm64", ".cp314-win_arm64.pyd", headers, "", library)

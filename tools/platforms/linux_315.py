@@ -1,4 +1,4 @@
-"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core and mapping.
+"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core, mapping, workplace.
 
 Debian's unstable release has it, with CPython's own tests. Its packages are unpacked into a folder, which becomes the
 root of the processes here: they need a newer C library than most machines have. What they see of this machine is
@@ -12,7 +12,7 @@ import common
 
 DEBIAN = "python3.15,python3.15-dev,python3.15-venv,libpython3.15-testsuite,gcc,libc6-dev"
 # A release of Debian that is years past still signs its unstable index with a date that has passed.
-OLD = ("--aptopt=Acquire::Check-Valid-Until \"false\"", "--variant=apt")
+OLD = ('--aptopt=Acquire::Check-Valid-Until "false"', "--variant=apt")
 SEEN = ("/proc", "/dev", str(common.ROOT))
 
 
@@ -50,7 +50,7 @@ def linux_315() -> None:
     site = common.unpacked(made)
     common.imports(name, python, PYTHONPATH=site)
     common.doctor(name, python, PYTHONPATH=site)
-    parts = common.folders(["core", "mapping"] if common.CHEAP else common.WITHOUT_SPARK)
+    parts = common.folders(["core", "mapping", "workplace"] if common.CHEAP else common.WITHOUT_SPARK)
     parts = [common.TESTS] if common.TESTS else parts
     common.tests(name, python, [["--numprocesses=2", *part] for part in parts], PYTHONPATH=site)
 

@@ -2,7 +2,7 @@
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
-first, does not return."""
+first, does not return; CopyFile2, which shutil.copy2 calls, ends the process."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import common
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
 # All of mapping takes ten minutes under wine.
-ESSENTIALS = [f"tests/mapping/test_{name}.py" for name in ("concurrent_map", "limits")]
-USUAL = ["stdlib_queue", "executor", "mapping", "broker", "doctor", "wakeups"]
+ESSENTIALS = ["tests/workplace", "tests/mapping/test_concurrent_map.py", "tests/mapping/test_limits.py"]
+USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
 
 
 def environment() -> dict[str, str]:

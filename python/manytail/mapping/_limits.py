@@ -38,6 +38,7 @@ from ._grants import Terms
 from ._idempotency import idempotency_key
 from ._leased import Leased, LeasedPermits, LeasedSpending, LeasedTokens
 from ._ledger import Account, Never, Permits, Spending, Taken, Tokens, Wait, Waiter
+from ._loop_event import loop_event
 from ._types import BudgetExceeded
 
 if TYPE_CHECKING:
@@ -628,7 +629,7 @@ class Block:
         return self
 
     async def __aenter__(self) -> Self:
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        loop, changed = asyncio.get_running_loop(), loop_event()
         owner = self._begin(partial(_call_soon, loop, changed.set))
         timer = None
         try:

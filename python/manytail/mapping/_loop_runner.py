@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ._item import Item
+from ._loop_event import loop_event
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._workers import LoopWorkers
@@ -22,8 +23,8 @@ class LoopRunner(Runner):
         super().__init__(scheduler, *arguments, **keywords)
         self.loop = asyncio.get_running_loop()
         self.now = time.monotonic  # the time of limits, which several loops and threads may keep together
-        self.output_changed = asyncio.Event()
-        self.read_next = asyncio.Event()
+        self.output_changed = loop_event()
+        self.read_next = loop_event()
         self.workers = self.coroutines = LoopWorkers(self, self.loop)
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -63,7 +64,7 @@ class LoopRunner(Runner):
 
     async def _called(self, calls: Callable[[Callable[[], object]], None]) -> None:
         """Wait until it calls its argument, in whatever thread."""
-        called = asyncio.Event()
+        called = loop_event()
         calls(partial(self.from_thread, called.set))
         await called.wait()
 
