@@ -114,6 +114,13 @@ MUTANTS = [
         "too_many or fatal:\n",
         420,
     ),
+    Mutant(
+        "a callable is not asked about an error that no call raised",
+        "scheduler",
+        "        if fatal is None and self._asks_fatal and not self.halted:\n",
+        "        if False:\n",
+        420,
+    ),
     # ------------------------------------------------------------------------------------------------ places and slots
     Mutant(
         "a dropped item keeps its place in flight",

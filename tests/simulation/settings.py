@@ -220,7 +220,8 @@ def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
     if rng.random() < 7 / 8:
         return {}
     most = rng.choice([None, 0, 1, 5, 20]) if settings.errors != "raise" else None
-    drawn = {"max_failures": most, "fatal": rng.choice(["", "classes", "one", "odd"])}
+    fatal = rng.choice(["", "classes", "one", "odd"])
+    drawn = {"max_failures": most, "fatal": "asked" if fatal == "classes" and rng.random() < 0.5 else fatal}
     # Of items that fail together any may be the one too many: what is emitted before it would not be determined.
     if most is None:
         return drawn

@@ -128,6 +128,7 @@ class World:
     def check(self, event: str, what: object = "") -> None:
         """Check the model after an event."""
         scheduler = self.scheduler
+        self.judge_failures()
         if self.gate is not None:
             self.look_at_gate()
         fresh = self.model.check_output(scheduler.output)
@@ -207,11 +208,23 @@ class World:
                 self.note("answered", record)
                 model.answer(record, self.made_items[record].result)
 
+    def judge_failures(self) -> bool:
+        """Ask `fatal` about items that failed without a call. The runner's timer does it. Returns whether there were
+        any."""
+        scheduler = self.scheduler
+        unjudged, scheduler.unjudged = scheduler.unjudged, []
+        for item, error in unjudged:
+            self.note("judged", item.value)
+            scheduler.condemned(item, scheduler.failure(error))
+        return bool(unjudged)
+
     def dispatch(self) -> None:
         """Start what may start."""
         scheduler = self.scheduler
         self.model.dispatch_begins(self.now)
         scheduler.dispatch(self.now)
+        while self.judge_failures():  # followers of what has failed
+            scheduler.dispatch(self.now)
         self.check("dispatch")
         self.model.dispatched(self.now, scheduler.wake_at)
 
