@@ -354,13 +354,13 @@ class GatedModel(Model):
 
     def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
         del self.begun[record]
-        if kind == "defer":
+        if kind in ("defer", "over"):
             self.undo(record)
         else:
             self.spent += record.cost
             self.count_failure(record, stamp)
         super().failed(record, kind, seconds, error, stamp)
-        if kind == "defer" and not self.expired:
+        if kind in ("defer", "over") and not self.expired:
             self.limit(record.lane, stamp)
 
     def fail(self, record: Record, error: Error) -> None:
@@ -395,9 +395,7 @@ class GatedModel(Model):
         heappush(self.timers, (at, next(self.numbers), what))
 
     def defer_lane(self, lane: Lane, until: float, stamp: float) -> None:
-        if until > lane.until:
-            lane.until, lane.paused = until, True
-            self.push_timer(until, lane)
+        self.pause_lane(lane, until)
         self.limit(lane, stamp)
 
     def check_room(self, room: int, window: int) -> None:

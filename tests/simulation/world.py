@@ -41,6 +41,7 @@ from .lanes import Record, Violation
 from .limits import GatedModel
 from .model import Model
 from .settings import KINDS, Settings, draw
+from .verdicts import kind_of
 
 AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
 NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no valid number of seconds
@@ -338,10 +339,10 @@ class World:
         self.check("succeeded", item.value)
 
     def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
-        self.model.failed(item.value, verdict.kind.value, verdict.seconds, error, stamp)
+        self.model.failed(item.value, kind_of(verdict), verdict.seconds, error, stamp)
         self.scheduler.failed(item, verdict, stamp)
         self.stamp = stamp
-        self.check(verdict.kind.value, f"{item.value} {verdict.seconds:.4f}")
+        self.check(kind_of(verdict), f"{item.value} {verdict.seconds:.4f}")
 
     def handle_missed(self, item: Any, stamp: float) -> None:
         self.model.take_back(item.value, self.now)
@@ -567,7 +568,7 @@ class World:
         if verdict is None:
             return Outcome("result", result=cause)
         tried = Tried(record.tries, record.deferred, repr(record))
-        return Outcome(verdict.kind.value, verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
+        return Outcome(kind_of(verdict), verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
 
     def _report_whole(self, batch: Any, verdict: Any, error: BaseException) -> None:
         """The whole batch is tried again, or it is split."""

@@ -508,13 +508,13 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        kept = [item for item, verdict in called if not _defers(verdict)]
+        kept = [item for item, verdict in called if verdict is None or not verdict.defers]
         self._settle(start, batch, now, None if self.owner is None else self._costs(kept))
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):
                 breaker.succeeded(start.period)
-            elif all(_defers(verdict) for _, verdict in called):
+            elif all(verdict.defers for _, verdict in called):
                 breaker.undone(start.period)
             else:
                 self._count_failure(batch.lane, start, now)
@@ -635,10 +635,6 @@ class Gate:
     def flat(self, calls: Iterable[Item]) -> list[Item]:
         """The items of these calls."""
         return [item for call in calls for item in call.members()]
-
-
-def _defers(verdict: Any) -> bool:
-    return verdict is not None and verdict.kind.value == "defer"
 
 
 def _nobody() -> None:

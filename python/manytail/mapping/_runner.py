@@ -384,13 +384,13 @@ class Runner:
         kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
         if self.permits is not None:
             for one, item in zip(kept, batch.items, strict=True):
-                if one is not None and one.kind is Kind.DEFER:
+                if one is not None and one.defers:
                     self.permits.give_back(self.cost(item))
         self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
         if self.permits is not None:
-            if verdict.kind is Kind.DEFER:
+            if verdict.defers:
                 self.permits.give_back(self.cost(item))
             else:
                 item.last_error = verdict.error
@@ -412,7 +412,7 @@ class Runner:
         if any(map(self._ends_map, known)):
             # Halt the map at once, but after the event: who sees it halted and asks for `error` must get this one.
             self.scheduler.halted = True
-        if any(verdict.kind is Kind.DEFER for verdict in known):
+        if any(verdict.defers for verdict in known):
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             self.locked(int)
         self.settle()

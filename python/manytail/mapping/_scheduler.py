@@ -94,12 +94,19 @@ class Kind(Enum):
 class Verdict(NamedTuple):
     """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY: `error`
     is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own. fatal: the failure
-    ends the map whatever `errors` says."""
+    ends the map whatever `errors` says. pauses: the call was to be deferred, and the item fails because it was deferred
+    for too long; its key pauses for `seconds` all the same."""
 
     kind: Kind
     seconds: float = 0.0
     error: Any = None
     fatal: bool = False
+    pauses: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether the other side said "not now": the call was no attempt."""
+        return self.kind is Kind.DEFER or self.pauses
 
 
 class Scheduler:
@@ -391,7 +398,8 @@ class Scheduler:
         its own."""
         after = _seconds("RetryLater.after", later.after)
         if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
-            return Verdict(Kind.FAIL, error=error)
+            failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
+            return failure._replace(seconds=after, pauses=True)
         return Verdict(Kind.DEFER, after)
 
     def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
@@ -459,10 +467,7 @@ class Scheduler:
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
-            if verdict.kind is Kind.FAIL:
-                self._fail(item, verdict.error, verdict.fatal)
-            else:
-                self._fail(item, self.deadline_exceeded())
+            self._fail_judged(item, verdict, now)
         else:
             if self.options.wants_delivery and verdict.kind is Kind.RETRY:
                 for each in item.members():
@@ -480,7 +485,7 @@ class Scheduler:
 
     def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
-        if verdict.kind is Kind.DEFER:
+        if verdict.defers:
             self.gate.deferred(item, now)
         else:
             for each in self.gate.flat([item]):
@@ -495,17 +500,22 @@ class Scheduler:
             item.attempts -= 1
             item.deferred = (item.deferred or 0.0) + verdict.seconds
             self.deferred += len(item.members())
-            if due > item.lane.paused_until:
-                if self.gate is None:
-                    self.admission.pause(item.lane, due)
-                else:
-                    self.gate.pause(item.lane, due, now)
-                heappush(self._timers, (due, next(self._numbers), item.lane))
+            self._pause(item.lane, due, now)
         else:
             self.retried += len(item.members())
         self.resting += len(item.members())
         heappush(self._timers, (due, next(self._numbers), item))
         self.wake_at = min(self.wake_at, due)
+
+    def _pause(self, lane: Lane, until: float, now: float) -> None:
+        """No call of the key starts before that time."""
+        if until > lane.paused_until:
+            if self.gate is None:
+                self.admission.pause(lane, until)
+            else:
+                self.gate.pause(lane, until, now)
+            heappush(self._timers, (until, next(self._numbers), lane))
+            self.wake_at = min(self.wake_at, until)
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -553,10 +563,7 @@ class Scheduler:
         self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
         for item, verdict in failed:
-            if verdict.kind is Kind.FAIL:
-                self._fail(item, verdict.error, verdict.fatal)
-            else:
-                self._fail(item, self.deadline_exceeded())
+            self._fail_judged(item, verdict, now)
         self._fail_waiting(batch.lane, now)
 
     def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
@@ -721,6 +728,15 @@ class Scheduler:
             self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
         else:
             self._complete(item)
+
+    def _fail_judged(self, item: Item, verdict: Verdict, now: float) -> None:
+        """The call of the item has ended, and no other follows: it has failed for good, or the deadline has passed."""
+        if verdict.kind is not Kind.FAIL:
+            self._fail(item, self.deadline_exceeded())
+            return
+        if verdict.pauses and not self.expired:
+            self._pause(item.lane, now + verdict.seconds, now)
+        self._fail(item, verdict.error, verdict.fatal)
 
     def condemned(self, item: Item, verdict: Verdict) -> None:
         """An item of `unjudged` was judged."""
