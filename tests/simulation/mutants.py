@@ -150,6 +150,35 @@ MUTANTS = [
         "        lane.paused_until = max(lane.paused_until, until)\n",
         1_689,
     ),
+    # ------------------------------------------------------------------------------------------------ within
+    Mutant(
+        "an attempt passes the gate although the time for attempts is over",
+        "gate",
+        "        over = item.attempts > 0 and self.is_over(item, now)\n",
+        "        over = False\n",
+        631,
+    ),
+    Mutant(
+        "an attempt begins although the time for attempts is over",
+        "gate",
+        "any(self.is_over(each, now) for each in self._called_before(item)))\n",
+        "False)\n",
+        731,
+    ),
+    Mutant(
+        "an attempt that would come too late is waited for",
+        "scheduler",
+        "        return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())\n",
+        "        return False\n",
+        25,
+    ),
+    Mutant(
+        "each attempt begins the time for attempts anew",
+        "gate",
+        "            if item.attempts == 0:\n                item.first_start = now\n",
+        "            if True:\n                item.first_start = now\n",
+        493,
+    ),
     # ------------------------------------------------------------------------------------------------ places and slots
     Mutant(
         "a dropped item keeps its place in flight",

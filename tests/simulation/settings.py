@@ -96,6 +96,7 @@ class Settings:
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
     max_failures: int | None = None
     fatal: str = ""  # a name that `functions.py` turns into the option
+    within: float | None = None
     known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
@@ -117,7 +118,10 @@ class Settings:
     @property
     def gated(self) -> bool:
         return bool(self.breaker) or any(
-            (*(limit is not None for limit in self.limits.values()), self.dedup, self.group > 1)
+            (
+                *(limit is not None for limit in (*self.limits.values(), self.within)),
+                self.dedup, self.group > 1,
+            )
         )
 
     @property
@@ -229,6 +233,13 @@ def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
     return {**drawn, "deadline": None, "hangs": hangs, "breaker_open": "wait", "budget": None}
 
 
+def _within(rng: Random, settings: Settings) -> dict[str, Any]:
+    """One world in twelve has it, of those without batches whose items may have several attempts."""
+    if rng.random() < 11 / 12 or settings.group > 1 or not settings.retries:
+        return {}
+    return {"within": rng.choice([0.5, 2.0, 6.0])}
+
+
 def draw(seed: int) -> Settings:
     """The settings of that seed."""
     rng = Random(f"settings {seed}")
@@ -263,4 +274,5 @@ def draw(seed: int) -> Settings:
         limits["idle_limit"] = 1
     ends = _ends(Random(f"ends {seed}"), settings)
     policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
-    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
+    settings = replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
+    return replace(settings, **_within(Random(f"within {seed}"), settings))

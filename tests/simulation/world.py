@@ -711,6 +711,7 @@ def options_of(settings: Settings) -> Options:
             backoff=functions.backoff(settings),
             max_backoff=settings.max_backoff,
             defer=settings.defer_timeout,
+            within=settings.within,
         ),
         never_retry=functions.never_retry(settings),
         errors=settings.errors,
