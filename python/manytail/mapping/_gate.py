@@ -57,7 +57,7 @@ from ._idempotency import idempotency_key
 from ._item import Batch, Item
 from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint, limit_id
 from ._ledger import Never, Taken, Wait
-from ._limits import Budget, Concurrency, Owner
+from ._limits import Budget, Owner
 from ._options import Options
 from ._rates import LATE, JointSlots, LeasedSlots
 from ._types import BreakerOpen
@@ -384,8 +384,9 @@ class Gate:
             self.recheck(lane, now)
             return
         self._blocked_until = at
-        limit = answer.account.limit
-        if isinstance(limit, Concurrency) and self.owner is not None and limit in self.owner.held:
+        owner = self.owner
+        if owner is not None and owner.waits_for_itself(answer.account, owner.waiter.cost):
+            limit = answer.account.limit
             self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
 
     def _refuse(self, call: Item, answer: Never, cost: float) -> None:
