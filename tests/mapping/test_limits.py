@@ -1,6 +1,7 @@
 """Breakers, rates, costs and budgets in real threads and loops. What they promise about time is in tests/simulation."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from contextvars import Context, copy_context
@@ -15,6 +16,7 @@ from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
+    Batch,
     Breaker,
     BreakerOpen,
     Budget,
@@ -27,7 +29,11 @@ from manytail import (
     concurrent_map,
 )
 from manytail.mapping import _rates
+from manytail.mapping._item import Batch as BatchOfItems
+from manytail.mapping._item import Item
 from manytail.mapping._limits import _held
+from manytail.mapping._options import Options
+from manytail.mapping._scheduler import Scheduler
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -147,6 +153,48 @@ def test_a_deferred_call_costs_nothing(mapped: Way) -> None:
 
     assert mapped(fn, [1, 2], limits=Budget(2), workers=1) == [1, 2]
     assert len(calls) == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"keyed": True, "per_key": 2}, {"batch": Batch(8)}], ids=["", "keys", "batch"])
+def test_near_the_end_of_a_budget_the_work_for_an_item_does_not_grow_with_their_number(options: dict[str, Any]) -> None:
+    few, many = calls_for_an_item(200, options), calls_for_an_item(2_000, options)
+    assert many < 1.2 * few
+
+
+def calls_for_an_item(items: int, options: dict[str, Any]) -> float:
+    """How many functions the scheduler calls for an item, of which every second one fits the Budget. All of them are in
+    flight from the beginning."""
+    budget = Budget(items, cost=float)
+    given = {"workers": 4, "max_in_flight": items + 32, "errors": "return", "limits": (budget,), **options}
+    scheduler = Scheduler(Options(**given))
+    made = [Item(number, number % 7) for number in range(items)]
+    for item in made:
+        item.costs = (1.0 + item.value % 3,)
+    scheduler.assign(made)
+    called = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal called
+        called += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        scheduler.arrived(made, 0.0)
+        scheduler.dispatch(0.0)
+        while not scheduler.ready.empty():
+            call = scheduler.ready.get_nowait()
+            if isinstance(call, BatchOfItems):
+                call.result = call.items
+                scheduler.returned(call, scheduler.judge_results(call, 0.0), 0.0)
+            else:
+                scheduler.succeeded(call, 0.0)
+            scheduler.dispatch(0.0)
+    finally:
+        sys.setprofile(before)
+    assert len(scheduler.output) == items
+    assert items / 4 < scheduler.failures < items
+    return called / items
 
 
 @pytest.mark.parametrize("cost", [-1, float("inf"), float("nan"), "1", None, True])
