@@ -1,10 +1,26 @@
 """What ends a map before its input does: too many failures, and errors that are fatal."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.maps import Way, everywhere, mapped
+from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Batch, Budget, BudgetExceeded, Retry, RetryLater, TooManyFailures
+from manytail import (
+    Batch,
+    Breaker,
+    BreakerOpen,
+    Budget,
+    BudgetExceeded,
+    DeadlineExceeded,
+    Retry,
+    RetryLater,
+    TooManyFailures,
+    concurrent_map,
+)
 
 
 @everywhere
@@ -91,6 +107,74 @@ def test_errors_that_fn_did_not_raise_may_be_fatal(mapped: Way) -> None:
     for fatal in (ZeroDivisionError, lambda error: isinstance(error, ZeroDivisionError)):
         with pytest.raises(ZeroDivisionError):
             mapped(str, [1, 0], key=key, errors="drop", fatal=fatal)
+
+
+@everywhere
+def test_a_callable_is_asked_about_a_budget_and_a_breaker(mapped: Way) -> None:
+    with pytest.raises(BudgetExceeded):
+        mapped(str, range(10), limits=Budget(3), errors="drop", fatal=lambda error: isinstance(error, BudgetExceeded))
+
+    def fail(item: int) -> None:
+        raise OSError(item)
+
+    options: dict[str, Any] = {"breaker": Breaker(1, reset=3_600, when_open="fail"), "workers": 1, "errors": "drop"}
+    with pytest.raises(BreakerOpen):
+        mapped(fail, range(10), fatal=lambda error: isinstance(error, BreakerOpen), **options)
+
+
+@everywhere
+def test_a_callable_is_asked_about_the_deadline_for_items_that_were_not_called(mapped: Way) -> None:
+    asked: list[BaseException] = []
+
+    async def hang(item: int) -> None:
+        await asyncio.Event().wait()
+
+    def fatal(error: BaseException) -> bool:
+        asked.append(error)
+        return len(asked) == 5
+
+    results: list[Any] = []
+    with pytest.raises(DeadlineExceeded):
+        mapped(hang, range(20), into=results, workers=2, deadline=0.05, errors="return", fatal=fatal)
+    assert {type(error) for error in asked} == {DeadlineExceeded}
+    outcomes = mapped(hang, range(5), workers=2, deadline=0.05, errors="return", fatal=lambda error: False)
+    assert [type(one.error) for one in outcomes] == [DeadlineExceeded] * 5
+
+
+def test_a_callable_is_asked_under_no_lock() -> None:
+    """It may wait for another thread that needs the map's lock."""
+    got: list[int] = []
+
+    def fatal(error: BaseException) -> bool:
+        with Threads() as threads:
+            got.append(threads.start(results._runner.locked, int).result())
+        return False
+
+    results = concurrent_map(str, range(5), limits=Budget(3), errors="return", fatal=fatal)
+    assert [one.ok for one in results] == [True] * 3 + [False] * 2
+    assert got == [0, 0]
+
+
+def test_a_failure_that_the_callable_was_not_asked_about_when_the_map_stops_is_yielded() -> None:
+    asking, answer = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert asking.wait(DEADLINE)
+        yield 2
+        assert answer.wait(DEADLINE)
+
+    def fatal(error: BaseException) -> bool:
+        asking.set()
+        return not answer.wait(DEADLINE)
+
+    with concurrent_map(str, items(), limits=Budget(0), errors="return", fatal=fatal) as results, Threads() as threads:
+        taken = threads.start(list, results)
+        wait_until(lambda: results.stats().in_flight == 2)
+        results.stop()
+        answer.set()
+        outcomes = taken.result()
+    assert [(one.item, type(one.error)) for one in outcomes] == [(1, BudgetExceeded), (2, BudgetExceeded)]
 
 
 def test_a_deferral_is_not_fatal_and_a_predicate_that_raises_fails_the_item() -> None:

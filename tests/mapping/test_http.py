@@ -304,6 +304,11 @@ def test_a_status_is_found_where_clients_keep_it() -> None:
         assert answer(other) is False
 
 
+def test_retry_after_is_obeyed_though_also_names_the_error() -> None:
+    busy = SdkError(status=429, headers={"Retry-After": "2"})
+    assert isinstance(answer(busy, Retry.http(also=SdkError)), RetryLater)
+
+
 def test_a_chain_of_causes_ends() -> None:
     error, cause = SdkError(), SdkError()
     error.__cause__, cause.__cause__ = cause, error

@@ -3,7 +3,7 @@
 import pytest
 
 import manytail
-from manytail import Breaker, Rate, Retry, RetryLater
+from manytail import Breaker, Budget, Rate, Retry, RetryLater
 from manytail.mapping._admission import Lane
 from manytail.mapping._item import Batch, Item, Unfit
 from manytail.mapping._options import Options
@@ -70,7 +70,7 @@ def test_an_on_that_answers_with_retry_later_defers_the_item() -> None:
     error = OSError()
     assert judge(1, error, retry=Retry(0, on)) == Verdict(Kind.DEFER, 7)
     assert judge(9, error, retry=Retry(3, on)) == Verdict(Kind.DEFER, 7)  # it uses up no retry
-    assert judge(1, error, deferred=5, retry=Retry(0, on, defer=10)) == Verdict(Kind.FAIL, error=error)
+    assert judge(1, error, deferred=5, retry=Retry(0, on, defer=10)) == Verdict(Kind.FAIL, 7, error, pauses=True)
     failed = judge(1, error, retry=Retry(0, lambda error: RetryLater(-1)))
     assert isinstance(failed.error, ValueError)
     assert failed.error.__cause__ is error
@@ -89,7 +89,55 @@ def test_an_on_defers_the_items_of_a_batch_that_fn_got() -> None:
     others = [None, Verdict(Kind.FAIL, error=batch.refused[refused]), Verdict(Kind.FAIL, error=unreadable.error)]
     assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.DEFER, 5), *others]
     called.deferred = 5.0
-    assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.FAIL, error=error), *others]
+    assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.FAIL, 5, error, pauses=True), *others]
+
+
+def test_an_item_that_was_deferred_for_too_long_fails_and_its_key_pauses() -> None:
+    scheduler = Scheduler(Options(retry=Retry(0, defer=1), errors="return"))
+    items, later = [Item(0), Item(1)], RetryLater(5)
+    scheduler.assign(items)
+    scheduler.arrived(items, 0.0)
+    _ends_with(scheduler, later)
+    assert list(scheduler.output) == [items[0]]
+    assert items[0].error is later
+    assert scheduler.wake_at == 5.0
+    with pytest.raises(manytail.Empty):
+        scheduler.ready.get_nowait()
+    scheduler.tick(5.0)
+    assert scheduler.ready.get_nowait() is items[1]
+
+
+@pytest.mark.parametrize("defer", [1.0, 600.0])
+def test_a_deferral_without_a_key_pauses_the_rates_of_the_map_for_all_that_keep_them(defer: float) -> None:
+    """Also if the item has been deferred for too long. Limits of other kinds do not pause."""
+    rates, money, later = (Rate(1e9), Rate(1e9)), Budget(1e9), RetryLater(5)
+    scheduler = Scheduler(Options(retry=Retry(0, defer=defer), errors="return", limits=(*rates, money)))
+    dispatched(scheduler, [Item(0)])
+    _ends_with(scheduler, later)
+    for limit, starts in ((rates[0], False), (rates[1], False), (money, True)):
+        other = Scheduler(Options(limits=(limit,)))
+        dispatched(other, [Item(1)])
+        other.dispatch(1.0)
+        assert other.ready.empty() is not starts
+        other.dispatch(5.0)
+        assert not other.ready.empty()
+
+
+@pytest.mark.parametrize("defer", [1.0, 600.0])
+def test_a_deferral_of_a_key_pauses_nothing_but_its_calls(defer: float) -> None:
+    rate = Rate(1e9)
+    scheduler = Scheduler(Options(retry=Retry(0, defer=defer), errors="return", limits=(rate,), keyed=True))
+    dispatched(scheduler, [Item(0, "a"), Item(1, "a"), Item(2, "b")])
+    _ends_with(scheduler, RetryLater(5))
+    scheduler.dispatch(1.0)
+    assert [scheduler.ready.get_nowait().key, scheduler.ready.empty()] == ["b", True]
+
+
+def _ends_with(scheduler: Scheduler, error: BaseException) -> None:
+    """A worker takes the next call at the time 0, and it raises."""
+    call = scheduler.ready.get_nowait()
+    call.attempts += 1
+    scheduler.failed(call, scheduler.judge(call, error, 0.0), 0.0)
 
 
 def test_a_predicate_that_raises_fails_the_item_with_what_it_raised() -> None:

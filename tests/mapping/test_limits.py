@@ -1,7 +1,10 @@
 """Breakers, rates, costs and budgets in real threads and loops. What they promise about time is in tests/simulation."""
 
+import asyncio
+import sys
 import threading
 from collections.abc import Iterator
+from contextvars import Context, copy_context
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
@@ -10,9 +13,10 @@ from typing import Any
 
 import pytest
 from support.maps import Way, everywhere, mapped
-from support.threads import Threads
+from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
+    Batch,
     Breaker,
     BreakerOpen,
     Budget,
@@ -24,6 +28,11 @@ from manytail import (
     RetryLater,
     concurrent_map,
 )
+from manytail.mapping._item import Batch as BatchOfItems
+from manytail.mapping._item import Item
+from manytail.mapping._limits import _held
+from manytail.mapping._options import Options
+from manytail.mapping._scheduler import Scheduler
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -143,6 +152,48 @@ def test_a_deferred_call_costs_nothing(mapped: Way) -> None:
 
     assert mapped(fn, [1, 2], limits=Budget(2), workers=1) == [1, 2]
     assert len(calls) == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"keyed": True, "per_key": 2}, {"batch": Batch(8)}], ids=["", "keys", "batch"])
+def test_near_the_end_of_a_budget_the_work_for_an_item_does_not_grow_with_their_number(options: dict[str, Any]) -> None:
+    few, many = calls_for_an_item(200, options), calls_for_an_item(2_000, options)
+    assert many < 1.2 * few
+
+
+def calls_for_an_item(items: int, options: dict[str, Any]) -> float:
+    """How many functions the scheduler calls for an item, of which every second one fits the Budget. All of them are in
+    flight from the beginning."""
+    budget = Budget(items, cost=float)
+    given = {"workers": 4, "max_in_flight": items + 32, "errors": "return", "limits": (budget,), **options}
+    scheduler = Scheduler(Options(**given))
+    made = [Item(number, number % 7) for number in range(items)]
+    for item in made:
+        item.costs = (1.0 + item.value % 3,)
+    scheduler.assign(made)
+    called = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal called
+        called += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        scheduler.arrived(made, 0.0)
+        scheduler.dispatch(0.0)
+        while not scheduler.ready.empty():
+            call = scheduler.ready.get_nowait()
+            if isinstance(call, BatchOfItems):
+                call.result = call.items
+                scheduler.returned(call, scheduler.judge_results(call, 0.0), 0.0)
+            else:
+                scheduler.succeeded(call, 0.0)
+            scheduler.dispatch(0.0)
+    finally:
+        sys.setprofile(before)
+    assert len(scheduler.output) == items
+    assert items / 4 < scheduler.failures < items
+    return called / items
 
 
 @pytest.mark.parametrize("cost", [-1, float("inf"), float("nan"), "1", None, True])
@@ -331,3 +382,169 @@ def test_a_map_that_waits_for_its_own_caller_is_refused() -> None:
 
     with pytest.raises(RuntimeError, match="its own caller holds it"):
         list(concurrent_map(nested, range(2), limits=slots))
+
+
+# ---------------------------------------------------------------------------------------------------- blocks
+def test_a_block_may_end_in_another_thread_or_context() -> None:
+    """As that of a generator does which another thread closes."""
+    slots = Concurrency(2)
+
+    def block() -> Iterator[None]:
+        with slots:
+            yield
+
+    open_blocks = [block(), block()]
+    with Threads() as threads:
+        for each in open_blocks:
+            threads.start(next, each).result()
+    assert slots._account._reserved == 2  # type: ignore[attr-defined]
+    for number, each in enumerate(open_blocks):
+        copy_context().run(each.close)
+        assert slots._account._reserved == 1 - number  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="no block of it has begun"):
+        slots.__exit__()
+
+
+def test_a_block_that_ended_elsewhere_is_no_caller_that_holds() -> None:
+    slots = Concurrency(1)
+    for _ in range(3):
+        block = slots(1)
+        block.__enter__()
+        with Threads() as threads:
+            threads.start(block.__exit__)
+    with slots:
+        assert slots._account._reserved == 1  # type: ignore[attr-defined]
+    assert len(_held.get()) <= 1  # blocks that ended elsewhere are dropped with the next one
+
+
+def test_a_block_of_a_caller_is_the_one_that_ends_there() -> None:
+    money = Budget(100)
+
+    def block() -> Iterator[Any]:
+        with money as one:
+            one.spent(5)
+            yield
+
+    elsewhere = block()
+    with Threads() as threads:
+        threads.start(next, elsewhere).result()
+        with money as mine:
+            mine.spent(7)
+        assert money.used() == 7
+        elsewhere.close()
+    assert money.used() == 12
+
+
+def test_a_block_is_for_one_use_at_a_time() -> None:
+    """A second thread is refused, also while the first one waits. Nothing is lost."""
+    slots = Concurrency(1)
+    block = slots(1)
+    with Threads() as threads:
+        with slots:
+            first = threads.start(block.__enter__)
+            wait_until(lambda: slots._account.queue)
+            with pytest.raises(RuntimeError, match="the block is in use"):
+                block.__enter__()
+        assert first.result() is block
+        ends = [threads.start(block.__exit__) for _ in range(4)]
+        errors = [str(end.outcome()) for end in ends]
+    assert errors.count("None") == 1
+    assert errors.count("the block has ended, or has not begun") == 3
+    with block:  # it may be used again
+        assert slots._account._reserved == 1  # type: ignore[attr-defined]
+    assert slots._account._reserved == 0  # type: ignore[attr-defined]
+
+
+def test_a_block_whose_wait_was_cancelled_may_be_used_again() -> None:
+    slots = Concurrency(1)
+    block = slots(1)
+
+    async def wait() -> None:
+        async with block:
+            raise AssertionError("there is no room")
+
+    async def main() -> None:
+        async with slots:
+            waiting = [asyncio.create_task(wait(), context=Context()) for _ in range(2)]  # where nobody holds anything
+            await asyncio.sleep(0)
+            waiting[0].cancel()
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError, RuntimeError]
+        async with block:
+            assert not slots._account.queue
+
+    asyncio.run(main())
+
+
+def test_a_waiter_whose_loop_was_closed_is_freed_at_the_next_wake_up() -> None:
+    slots = Concurrency(1)
+    left = []  # the coroutine lives on, so nothing else ends its wait
+
+    async def wait() -> None:
+        async with slots:
+            raise AssertionError("there is no room")
+
+    def close() -> None:
+        """In a thread of its own: the caller's context holds the limit."""
+        loop = asyncio.new_event_loop()
+        left.append(loop.create_task(wait()))
+        loop.run_until_complete(_when(lambda: slots._account.queue))
+        loop.close()
+
+    with Threads() as threads:
+        with slots:
+            threads.start(close).result()
+            assert len(slots._account.queue) == 1
+        assert not slots._account.queue
+    left[0]._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+async def _when(true: Any) -> None:
+    while not true():
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("limited", ["block", "map", "block in a map"])
+def test_a_budget_that_waits_for_its_own_caller_is_refused(limited: str) -> None:
+    money = Budget(10, cost=lambda item: 6)
+
+    def spend(item: int) -> None:
+        with money(4):  # there is room for this
+            pass
+        with money(6):
+            pass
+
+    def wait() -> None:
+        if limited == "block in a map":
+            list(concurrent_map(spend, [1], limits=money))
+        with money(6):
+            spend(1) if limited == "block" else list(concurrent_map(str, [1], limits=money))
+
+    with Threads() as threads:
+        with pytest.raises(RuntimeError, match="its own caller holds it"):
+            threads.start(wait).result()
+    with money(0):
+        assert money._account._reserved == 0  # type: ignore[attr-defined]
+
+
+def test_a_budget_of_which_others_hold_something_is_waited_for() -> None:
+    money, begun, end = Budget(10), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with money(4) as block:
+            block.spent(0)
+            begun.set()
+            assert end.wait(DEADLINE)
+
+    def nested() -> None:
+        with money(5), money(4):  # fits when the other one gives back what it did not spend
+            pass
+
+    with Threads() as threads:
+        threads.start(hold)
+        assert begun.wait(DEADLINE)
+        waiting = threads.start(nested)
+        wait_until(lambda: money._account.queue)
+        end.set()
+        waiting.result()
+    assert money.used() == 9

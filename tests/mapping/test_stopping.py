@@ -14,7 +14,7 @@ import pytest
 from support.maps import collect, in_callers_loops
 from support.threads import DEADLINE, Threads, main_thread_sleeps, wait_until
 
-from manytail import Quantiles, Retry, Stats, aconcurrent_map, concurrent_map
+from manytail import Quantiles, Retry, RetryLater, Stats, aconcurrent_map, concurrent_map
 from manytail._timings import Timings
 
 
@@ -140,6 +140,41 @@ def test_the_block_closes_the_map() -> None:
     assert results._runner.stopping
 
 
+def test_close_drops_the_results_that_nobody_took() -> None:
+    class Result:
+        pass
+
+    made: list[weakref.ref[Result]] = []
+
+    def fn(item: int) -> Result:
+        result = Result()
+        made.append(weakref.ref(result))
+        return result
+
+    results = concurrent_map(fn, range(4), workers=1)
+    next(results)
+    wait_until(lambda: results.stats().done == 4)
+    assert made[3]() is not None
+    results.close()
+    gc.collect()
+    assert [result() for result in made] == [None] * 4
+
+
+def test_close_from_another_thread_ends_the_waiting_one_after_the_running_calls() -> None:
+    gate = Gate()
+    results = concurrent_map(gate, range(9), workers=2)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        wait_until(lambda: len(gate.begun) == 2)
+        closing = threads.start(results.close)
+        wait_until(lambda: results._runner.stopping)
+        gate.over.set()
+        closing.result()
+        assert set(taking.result()) <= {0, 1}
+    assert sorted(gate.begun) == [0, 1]
+    assert list(results) == []
+
+
 # ---------------------------------------------------------------------------------------------------- figures
 def test_stats_count_items_and_calls() -> None:
     tried: list[int] = []
@@ -161,6 +196,32 @@ def test_stats_count_items_and_calls() -> None:
     assert stats.rate > 0
     assert 0 < stats.ran.p50 <= stats.ran.p95 <= stats.ran.p99 <= stats.ran.max <= stats.seconds
     assert 0 <= stats.waited.p50 <= stats.waited.max <= stats.seconds + 1
+
+
+def test_stats_count_deferred_and_deduplicated_items() -> None:
+    deferred: list[int] = []
+
+    def fn(item: int) -> int:
+        if item == 1 and len(deferred) < 2:
+            deferred.append(item)
+            raise RetryLater(0)
+        return item
+
+    results = concurrent_map(fn, [0, 1, 2, 0, 1, 0], workers=1, dedup=5)
+    assert list(results) == [0, 1, 2, 0, 1, 0]
+    stats = results.stats()
+    assert (stats.done, stats.failed, stats.retried, stats.deferred, stats.remembered) == (6, 0, 0, 2, 3)
+    assert stats.calls == 5  # three that returned, and two that were deferred
+
+
+def test_an_item_waits_from_being_read_to_the_start_of_its_last_call() -> None:
+    def fn(item: int, delivery: Any) -> int:
+        return item // (delivery.attempt - 1)
+
+    results = concurrent_map(fn, [1], retry=Retry(1, backoff=lambda attempt, error: 0.05))
+    assert list(results) == [1]
+    assert results.stats().waited.p50 >= 0.045
+    assert results.stats().waited.max >= 0.05
 
 
 def test_the_item_that_ends_the_map_is_done_too() -> None:
@@ -255,6 +316,26 @@ def test_asynchronous_stop_yields_the_results_of_running_calls(run: Any) -> None
             taken = await taking
         assert taken == gate.begun
         assert results.stats().done == len(taken) < 100
+
+    run(main())
+
+
+@in_callers_loops
+def test_leaving_the_asynchronous_block_cancels_the_calls(run: Any) -> None:
+    async def main() -> None:
+        gate = LoopGate()
+
+        async def fn(item: int) -> int:
+            return item if item == 0 else await gate(item)
+
+        async with aconcurrent_map(fn, range(9), workers=2) as results:
+            assert await anext(results) == 0
+            await gate.full(2)
+        assert sorted(gate.ended) == sorted(gate.begun) == [1, 2]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        with pytest.raises(StopAsyncIteration):
+            await anext(results)
+        await results.aclose()  # may be called again
 
     run(main())
 

@@ -50,7 +50,7 @@ class Tried(NamedTuple):
 class Outcome(NamedTuple):
     """How a call ended for one of its items."""
 
-    kind: str  # "result", "retry", "defer" or "fail"
+    kind: str  # "result", "retry", "defer", "fail" or "over"
     seconds: float = 0.0
     error: Any = None
     result: Any = None
@@ -193,20 +193,22 @@ class BatchModel(GatedModel):
                 if breaker.probe is unit:
                     breaker.close()
             self.ended_call(unit)
-        elif kinds == {"defer"}:
+        elif kinds <= {"defer", "over"}:
             self.undo(unit)
         else:
             self.count_failure(unit, stamp)
         parts: dict[tuple[str, float], int] = {}
         failed = []
         for record, outcome in zip(unit.records, outcomes, strict=True):
-            self.spent += 0.0 if outcome.kind == "defer" else record.cost
+            self.spent += 0.0 if outcome.kind in ("defer", "over") else record.cost
             if outcome.kind == "result":
                 record.result = outcome.result
                 self.keep_result(record, outcome.result)
                 self._complete(record)
-            elif outcome.kind == "fail" or self.expired:
-                failed.append((record, outcome.error if outcome.kind == "fail" else DeadlineExceeded))
+            elif outcome.kind in ("fail", "over") or self.expired:
+                if outcome.kind == "over" and not self.expired:
+                    self.defer_lane(record.lane, stamp + outcome.seconds, stamp)
+                failed.append((record, outcome.error if outcome.kind in ("fail", "over") else DeadlineExceeded))
             else:
                 record.part = parts.setdefault((outcome.kind, outcome.seconds), next(self.parts))
                 self._rest(record, outcome, stamp)

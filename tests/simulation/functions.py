@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from manytail import DeadlineExceeded, RetryLater
+from manytail import BreakerOpen, BudgetExceeded, DeadlineExceeded, RetryLater
 
 from .settings import Never, Settings, Trouble
 
@@ -60,11 +60,18 @@ def is_odd(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or bool(error.args and isinstance(error.args[0], int) and error.args[0] % 2)
 
 
-FATAL: dict[str, Any] = {"": (), "classes": (OSError, TimeoutError, DeadlineExceeded), "one": Never}
+FATAL: dict[str, Any] = {
+    "": (),
+    "classes": (OSError, TimeoutError, DeadlineExceeded),
+    "one": Never,
+    "asked": (OSError, TimeoutError, DeadlineExceeded, BudgetExceeded, BreakerOpen),
+}
 
 
 def fatal(settings: Settings) -> Any:
     """The option."""
+    if settings.fatal == "asked":
+        return lambda error: isinstance(error, FATAL["asked"])
     return FATAL.get(settings.fatal, is_odd)
 
 

@@ -24,7 +24,7 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error",
+        "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error", "first_start",
         "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state",
         "stays", "tries",
     )  # fmt: skip
@@ -40,6 +40,7 @@ class Record:
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"
         self.attempts = 0  # calls, without deferred ones
+        self.first_start = math.inf  # of its first attempt
         self.deferred = 0.0  # seconds in all
         self.due = -math.inf  # no call before that time
         self.again = False  # it was called before

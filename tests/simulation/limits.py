@@ -69,6 +69,9 @@ class GatedModel(Model):
             not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}"
         )
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
+        self.demand(not self.is_over(record, now), f"{record} starts, {now - record.first_start} s after its first start")
+        if record.attempts == 0:
+            record.first_start = now
         self.start(record, now)
         if settings.dedup:
             self.check_equal(record)
@@ -85,6 +88,11 @@ class GatedModel(Model):
                 lane.breaker.probe = record
         self.offered[record] = until
         self.limit(lane, now)
+
+    def is_over(self, record: Record, at: float) -> bool:
+        """Whether no attempt of the item may start then, because its first one started too long before."""
+        within = self.settings.within
+        return within is not None and record.attempts > 0 and at > record.first_start + within
 
     def _sums(self, running: float) -> list[tuple[str, float, float]]:
         """Of budget and concurrency: name, amount, and what is taken."""
@@ -129,7 +137,8 @@ class GatedModel(Model):
     def comes_late(self, record: Record, now: float) -> None:
         """A worker has taken it and does not begin its call."""
         until = self.late[record] = self.offered.pop(record)
-        self.demand(now > until - NEARLY, f"{record} is not too late for {until}")
+        over = record.attempts > 1 and self.is_over(record, now)
+        self.demand(now > until - NEARLY or over, f"{record} is not too late for {until}")
 
     def take_back(self, record: Record, now: float) -> None:
         """The item went back from `ready`, or from its worker because it was too late for its slots."""
@@ -166,6 +175,8 @@ class GatedModel(Model):
         self.demand(lane.until <= now, f"the call of {record} begins although its key is deferred until {lane.until}")
         self.demand(not lane.breaker.rests(now), f"the call of {record} begins while its breaker is open")
         self.demand(now <= until + NEARLY, f"the call of {record} begins at {now}, which is after {until}")
+        over = record.attempts > 1 and self.is_over(record, now)
+        self.demand(not over, f"an attempt of {record} begins at {now}, the first one started at {record.first_start}")
         self.begun[record] = None
         for option, key in (("rate", None), ("cost_rate", None), ("per_key_rate", record.key)):
             rate = settings.limits[option]
@@ -247,6 +258,9 @@ class GatedModel(Model):
                 f"{record} fails because of {error.__cause__!r} (expected: {record.last_error!r})",
             )
             wanted: Error = error
+        elif self.is_over(record, now) and error is record.last_error:
+            wanted = error
+            self.disturbed = True
         else:
             self.demand(
                 any(total > limit for _, limit, total in self._sums(0.0 + record.cost)),
@@ -354,13 +368,15 @@ class GatedModel(Model):
 
     def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
         del self.begun[record]
-        if kind == "defer":
+        if kind == "retry" and self.is_over(record, stamp + seconds):
+            kind = "fail"
+        if kind in ("defer", "over"):
             self.undo(record)
         else:
             self.spent += record.cost
             self.count_failure(record, stamp)
         super().failed(record, kind, seconds, error, stamp)
-        if kind == "defer" and not self.expired:
+        if kind in ("defer", "over") and not self.expired:
             self.limit(record.lane, stamp)
 
     def fail(self, record: Record, error: Error) -> None:
@@ -395,9 +411,7 @@ class GatedModel(Model):
         heappush(self.timers, (at, next(self.numbers), what))
 
     def defer_lane(self, lane: Lane, until: float, stamp: float) -> None:
-        if until > lane.until:
-            lane.until, lane.paused = until, True
-            self.push_timer(until, lane)
+        self.pause_lane(lane, until)
         self.limit(lane, stamp)
 
     def check_room(self, room: int, window: int) -> None:

@@ -27,7 +27,7 @@ from manytail import DeadlineExceeded, TooManyFailures
 from . import functions
 from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
-from .verdicts import Expected, expected
+from .verdicts import Expected, expected, kind_of
 
 FIGURES = (
     "in_flight",
@@ -144,9 +144,11 @@ class Model(Lanes):
 
     def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
         self._over(record)
-        if kind == "fail" or self.expired:
+        if kind in ("fail", "over") or self.expired:
             self._free(record)
-            self.fail(record, error if kind == "fail" else DeadlineExceeded)
+            if kind == "over" and not self.expired:
+                self.pause_lane(record.lane, stamp + seconds)
+            self.fail(record, error if kind in ("fail", "over") else DeadlineExceeded)
             return
         record.state, record.again, record.due = "resting", True, stamp + seconds
         self.resting += 1
@@ -154,26 +156,28 @@ class Model(Lanes):
             self.deferred += 1
             record.attempts -= 1
             record.deferred += seconds
-            lane = record.lane
-            if record.due > lane.until:
-                lane.until, lane.paused = record.due, True
-                heappush(self.timers, (lane.until, next(self.numbers), lane))
-                self.touch(lane)
+            self.pause_lane(record.lane, record.due)
         else:
             self.retried += 1
             record.last_error = error  # type: ignore[assignment]
         heappush(self.timers, (record.due, next(self.numbers), record))
 
+    def pause_lane(self, lane: Lane, until: float) -> None:
+        if until > lane.until:
+            lane.until, lane.paused = until, True
+            heappush(self.timers, (until, next(self.numbers), lane))
+            self.touch(lane)
+
     # ------------------------------------------------------------------------------------------------ verdicts
     def check_verdict(self, record: Record, error: BaseException, verdict: Any, final: bool) -> Error:
         """Check the verdict on a call that ended so. Returns the error with which the item fails, or None."""
-        kind, seconds, found = verdict.kind.value, verdict.seconds, verdict.error
+        kind, seconds, found = kind_of(verdict), verdict.seconds, verdict.error
         wanted = Expected("fail", error=error) if final else expected(self.settings, record, error)
         if kind != wanted.kind:
             raise Violation(f"{record} after {error!r}: {kind} (expected: {wanted})")
         if not wanted.low <= seconds <= wanted.high:
             raise Violation(f"{record} waits {seconds} s (expected: {wanted.low} to {wanted.high})")
-        if kind == "fail":
+        if kind in ("fail", "over"):
             self.check_error(record, wanted.error, found)
             fatal = functions.is_fatal(self.settings, found)
             self.demand(verdict.fatal is fatal, f"{record} fails with {found!r}, fatal: {verdict.fatal}")

@@ -96,8 +96,8 @@ MUTANTS = [
     Mutant(
         "TooManyFailures hides a fatal error",
         "scheduler",
-        "                fatal = fatal or not too_many or isinstance(error, self._fatal_kinds)\n",
-        "                fatal = not too_many\n",
+        "                ends_alone = fatal or not too_many or isinstance(error, self._fatal_kinds)\n",
+        "                ends_alone = not too_many\n",
         301,
     ),
     Mutant(
@@ -119,7 +119,72 @@ MUTANTS = [
         "scheduler",
         "too_many or fatal or isinstance(error, self._fatal_kinds):\n",
         "too_many or fatal:\n",
+        5_715,
+    ),
+    Mutant(
+        "a callable is not asked about an error that no call raised",
+        "scheduler",
+        "        if fatal is None and self._asks_fatal and not self.halted:\n",
+        "        if False:\n",
         420,
+    ),
+    # ------------------------------------------------------------------------------------------------ deferred too long
+    Mutant(
+        "an item that was deferred for too long lets its key go on",
+        "scheduler",
+        "        if verdict.pauses and not self.expired:\n",
+        "        if False:\n",
+        1,
+    ),
+    Mutant(
+        "the breaker counts an item that was deferred for too long",
+        "scheduler",
+        "        if verdict.defers:\n            self.gate.deferred(item, now)\n",
+        "        if verdict.kind is Kind.DEFER:\n            self.gate.deferred(item, now)\n",
+        216,
+    ),
+    Mutant(
+        "an item of a batch that was deferred for too long costs a budget something",
+        "gate",
+        "if verdict is None or not verdict.defers]\n",
+        'if verdict is None or verdict.kind.value != "defer"]\n',
+        2_152,
+    ),
+    Mutant(
+        "a key that pauses and has no items is forgotten",
+        "admission",
+        "        lane.paused_until = max(lane.paused_until, until)\n        lane.pinned = True\n",
+        "        lane.paused_until = max(lane.paused_until, until)\n",
+        1_689,
+    ),
+    # ------------------------------------------------------------------------------------------------ within
+    Mutant(
+        "an attempt passes the gate although the time for attempts is over",
+        "gate",
+        "        over = item.attempts > 0 and self.is_over(item, now)\n",
+        "        over = False\n",
+        631,
+    ),
+    Mutant(
+        "an attempt begins although the time for attempts is over",
+        "gate",
+        "any(self.is_over(each, now) for each in self._called_before(item)))\n",
+        "False)\n",
+        731,
+    ),
+    Mutant(
+        "an attempt that would come too late is waited for",
+        "scheduler",
+        "        return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())\n",
+        "        return False\n",
+        25,
+    ),
+    Mutant(
+        "each attempt begins the time for attempts anew",
+        "gate",
+        "            if item.attempts == 0:\n                item.first_start = now\n",
+        "            if True:\n                item.first_start = now\n",
+        493,
     ),
     # ------------------------------------------------------------------------------------------------ places and slots
     Mutant(
@@ -255,7 +320,7 @@ MUTANTS = [
     Mutant(
         "a pause has no timer",
         "scheduler",
-        "                heappush(self._timers, (due, next(self._numbers), item.lane))\n",
+        "            heappush(self._timers, (until, next(self._numbers), lane))\n",
         "",
         3,
     ),
@@ -612,9 +677,9 @@ MUTANTS = [
         "who follows a result of a batch has it after the batch's failures",
         "scheduler",
         "        self._apply_gate_effects()\n        self._rest_in_parts(batch, again, now)\n"
-        "        for item, error, fatal in failed:\n            self._fail(item, error, fatal)\n",
+        "        for item, verdict in failed:\n            self._fail_judged(item, verdict, now)\n",
         "        self._rest_in_parts(batch, again, now)\n"
-        "        for item, error, fatal in failed:\n            self._fail(item, error, fatal)\n"
+        "        for item, verdict in failed:\n            self._fail_judged(item, verdict, now)\n"
         "        self._apply_gate_effects()\n",
         92_832,
     ),
@@ -676,7 +741,7 @@ MUTANTS = [
         "",
         1,
     ),
-    Mutant("a deferred item of a batch is paid for", "gate", " if not _defers(verdict)", "", 9),
+    Mutant("a deferred item of a batch is paid for", "gate", " if verdict is None or not verdict.defers]", "]", 188),
     Mutant(
         "what lingers is forgotten at the deadline",
         "gate",

@@ -96,6 +96,7 @@ class Settings:
     shares: list[int] = field(default_factory=list)  # how often each key is drawn
     max_failures: int | None = None
     fatal: str = ""  # a name that `functions.py` turns into the option
+    within: float | None = None
     known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
@@ -117,7 +118,10 @@ class Settings:
     @property
     def gated(self) -> bool:
         return bool(self.breaker) or any(
-            (*(limit is not None for limit in self.limits.values()), self.dedup, self.group > 1)
+            (
+                *(limit is not None for limit in (*self.limits.values(), self.within)),
+                self.dedup, self.group > 1,
+            )
         )
 
     @property
@@ -220,12 +224,20 @@ def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
     if rng.random() < 7 / 8:
         return {}
     most = rng.choice([None, 0, 1, 5, 20]) if settings.errors != "raise" else None
-    drawn = {"max_failures": most, "fatal": rng.choice(["", "classes", "one", "odd"])}
+    fatal = rng.choice(["", "classes", "one", "odd"])
+    drawn = {"max_failures": most, "fatal": "asked" if fatal == "classes" and rng.random() < 0.5 else fatal}
     # Of items that fail together any may be the one too many: what is emitted before it would not be determined.
     if most is None:
         return drawn
     hangs = 0.0 if settings.timeout is None else settings.hangs  # without a deadline such a call never ends
     return {**drawn, "deadline": None, "hangs": hangs, "breaker_open": "wait", "budget": None}
+
+
+def _within(rng: Random, settings: Settings) -> dict[str, Any]:
+    """One world in twelve has it, of those without batches whose items may have several attempts."""
+    if rng.random() < 11 / 12 or settings.group > 1 or not settings.retries:
+        return {}
+    return {"within": rng.choice([0.5, 2.0, 6.0])}
 
 
 def draw(seed: int) -> Settings:
@@ -262,4 +274,5 @@ def draw(seed: int) -> Settings:
         limits["idle_limit"] = 1
     ends = _ends(Random(f"ends {seed}"), settings)
     policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
-    return replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
+    settings = replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
+    return replace(settings, **_within(Random(f"within {seed}"), settings))

@@ -12,7 +12,7 @@ from .settings import Never, Settings, Trouble
 
 
 class Expected(NamedTuple):
-    kind: str  # "retry", "defer" or "fail"
+    kind: str  # "retry", "defer", "fail", or "over": it fails because it was deferred for too long, and its key pauses
     low: float = 0.0  # seconds
     high: float = 0.0
     error: Error = None
@@ -25,7 +25,7 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         if not is_seconds(error.after):
             return Expected("fail", error=ValueError)
         if record.deferred + error.after > settings.defer_timeout:
-            return Expected("fail", error=error)
+            return Expected("over", error.after, error.after, error)
         return Expected("defer", error.after, error.after)
     if functions.is_fatal(settings, error):
         return Expected("fail", error=error)
@@ -35,7 +35,7 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         return Expected("fail", error=functions.Raised)
     if settings.retry_on == "later" and functions.is_odd(error):
         if record.deferred + settings.base > settings.defer_timeout:
-            return Expected("fail", error=error)
+            return Expected("over", settings.base, settings.base, error)
         return Expected("defer", settings.base, settings.base)
     if attempt > settings.retries:
         return Expected("fail", error=error)
@@ -57,6 +57,12 @@ def _backoff(settings: Settings, attempt: int, error: BaseException) -> Expected
     if kind == "linear":
         return Expected("retry", base * attempt, base * attempt)
     return Expected("fail", error={"raises": functions.Raised, "same": error}.get(kind, ValueError))
+
+
+def kind_of(verdict: Any) -> str:
+    """That of an Expected, or "split"."""
+    kind: str = verdict.kind.value
+    return "over" if verdict.pauses else kind
 
 
 def is_seconds(value: Any) -> bool:

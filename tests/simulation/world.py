@@ -41,6 +41,7 @@ from .lanes import Record, Violation
 from .limits import GatedModel
 from .model import Model
 from .settings import KINDS, Settings, draw
+from .verdicts import kind_of
 
 AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
 NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no valid number of seconds
@@ -128,6 +129,7 @@ class World:
     def check(self, event: str, what: object = "") -> None:
         """Check the model after an event."""
         scheduler = self.scheduler
+        self.judge_failures()
         if self.gate is not None:
             self.look_at_gate()
         fresh = self.model.check_output(scheduler.output)
@@ -207,11 +209,23 @@ class World:
                 self.note("answered", record)
                 model.answer(record, self.made_items[record].result)
 
+    def judge_failures(self) -> bool:
+        """Ask `fatal` about items that failed without a call. The runner's timer does it. Returns whether there were
+        any."""
+        scheduler = self.scheduler
+        unjudged, scheduler.unjudged = scheduler.unjudged, []
+        for item, error in unjudged:
+            self.note("judged", item.value)
+            scheduler.condemned(item, scheduler.failure(error))
+        return bool(unjudged)
+
     def dispatch(self) -> None:
         """Start what may start."""
         scheduler = self.scheduler
         self.model.dispatch_begins(self.now)
         scheduler.dispatch(self.now)
+        while self.judge_failures():  # followers of what has failed
+            scheduler.dispatch(self.now)
         self.check("dispatch")
         self.model.dispatched(self.now, scheduler.wake_at)
 
@@ -325,10 +339,10 @@ class World:
         self.check("succeeded", item.value)
 
     def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
-        self.model.failed(item.value, verdict.kind.value, verdict.seconds, error, stamp)
+        self.model.failed(item.value, kind_of(verdict), verdict.seconds, error, stamp)
         self.scheduler.failed(item, verdict, stamp)
         self.stamp = stamp
-        self.check(verdict.kind.value, f"{item.value} {verdict.seconds:.4f}")
+        self.check(kind_of(verdict), f"{item.value} {verdict.seconds:.4f}")
 
     def handle_missed(self, item: Any, stamp: float) -> None:
         self.model.take_back(item.value, self.now)
@@ -554,7 +568,7 @@ class World:
         if verdict is None:
             return Outcome("result", result=cause)
         tried = Tried(record.tries, record.deferred, repr(record))
-        return Outcome(verdict.kind.value, verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
+        return Outcome(kind_of(verdict), verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
 
     def _report_whole(self, batch: Any, verdict: Any, error: BaseException) -> None:
         """The whole batch is tried again, or it is split."""
@@ -697,6 +711,7 @@ def options_of(settings: Settings) -> Options:
             backoff=functions.backoff(settings),
             max_backoff=settings.max_backoff,
             defer=settings.defer_timeout,
+            within=settings.within,
         ),
         never_retry=functions.never_retry(settings),
         errors=settings.errors,

@@ -71,7 +71,7 @@ class Lane:
         self.accounts: Any = ()  # of this key and of the map, in the ledger
         self.waiters: Any = None  # what waits for each of them
         self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
-        self.pinned = False  # a limit of this key is in force: the lane is kept although it is idle
+        self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
         self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
@@ -237,8 +237,9 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ pauses, the end
     def pause(self, lane: Lane, until: float) -> None:
-        """Nothing of the lane starts before `until`."""
+        """Nothing of the lane starts before `until`, also if it has no item until then."""
         lane.paused_until = max(lane.paused_until, until)
+        lane.pinned = True
         self.disable(lane)
 
     def disable(self, lane: Lane) -> None:
@@ -247,6 +248,7 @@ class Admission:
             queue.enabled = False
 
     def resume(self, lane: Lane) -> None:
+        lane.pinned = False
         self.paused.discard(lane)
         for queue, _ in lane.queues.values():
             queue.enabled = True

@@ -57,7 +57,7 @@ from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._item import Batch, Item
 from ._ledger import Never, Taken, Wait
-from ._limits import Budget, Concurrency, Owner
+from ._limits import Budget, Owner
 from ._options import Options
 from ._types import BreakerOpen
 
@@ -327,8 +327,9 @@ class Gate:
             self.recheck(lane, now)
             return
         self._blocked_until = at
-        limit = answer.account.limit
-        if isinstance(limit, Concurrency) and self.owner is not None and limit in self.owner.held:
+        owner = self.owner
+        if owner is not None and owner.waits_for_itself(answer.account, owner.waiter.cost):
+            limit = answer.account.limit
             self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
 
     def _wait_for_grant(self, call: Item, limits: LaneLimits) -> None:
@@ -478,13 +479,13 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        kept = [item for item, verdict in called if not _defers(verdict)]
+        kept = [item for item, verdict in called if verdict is None or not verdict.defers]
         self._settle(start, batch, now, None if self.owner is None else self._costs(kept))
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):
                 breaker.succeeded(start.period)
-            elif all(_defers(verdict) for _, verdict in called):
+            elif all(verdict.defers for _, verdict in called):
                 breaker.undone(start.period)
             else:
                 self._count_failure(batch.lane, start, now)
@@ -605,10 +606,6 @@ class Gate:
     def flat(self, calls: Iterable[Item]) -> list[Item]:
         """The items of these calls."""
         return [item for call in calls for item in call.members()]
-
-
-def _defers(verdict: Any) -> bool:
-    return verdict is not None and verdict.kind.value == "defer"
 
 
 def _nobody() -> None:

@@ -257,6 +257,10 @@ class Permits(Account):
         self._reserved = self._reserved - cost if self._holds else 0.0  # without the error of sums
         return True
 
+    def is_stuck(self, cost: float, own: int) -> bool:
+        """Whether that cost waits for the end of a call, and there are no more calls than so many."""
+        return self._holds <= own and self.room_at(cost) == math.inf
+
     def idle(self, now: float) -> bool:
         return super().idle(now) and not self._holds
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Event
@@ -135,7 +135,8 @@ class Limit:
 
     `with limit:` and `async with limit:` wait for room, take 1 and hold it: a Concurrency gets it back at the end.
     `limit(cost)` is the same with another cost. Such a block gets an object with `spent`, as Delivery has it. Progress:
-    a block waits. RuntimeError: it waits for a Concurrency that its own caller holds.
+    a block waits. RuntimeError: it waits for a Concurrency that its own caller holds, or for a Budget of which nobody
+    else holds anything. A block may end in another thread or context than it began in.
     """
 
     name: str | None
@@ -160,6 +161,7 @@ class Limit:
         self.shared = shared
         self.name = name
         self._guard = Guard()
+        self._open: dict[Block, Block] = {}  # the blocks of `with limit:` that have begun
         self._begin()
         _limits.add(self)
 
@@ -250,16 +252,31 @@ class Limit:
         return Block(self, checked_amount("cost", cost))
 
     def __enter__(self) -> Block:
-        return Block(self, 1.0).__enter__()
+        block = Block(self, 1.0).__enter__()
+        self._open[block] = block
+        return block
 
     def __exit__(self, *error: object) -> None:
-        _innermost(self).__exit__(*error)
+        self._innermost().__exit__(*error)
 
     async def __aenter__(self) -> Block:
-        return await Block(self, 1.0).__aenter__()
+        block = await Block(self, 1.0).__aenter__()
+        self._open[block] = block
+        return block
 
     async def __aexit__(self, *error: object) -> None:
-        _innermost(self).__exit__(*error)
+        self._innermost().__exit__(*error)
+
+    def _innermost(self) -> Block:
+        """The block of `with limit:` that ends here: the last one that this context holds; without one, it began in
+        another context, as in a generator that another thread closes: then the last one of all."""
+        for user in reversed(_held.get()):
+            if isinstance(user, Block) and self._open.pop(user, None) is not None:
+                return user
+        try:
+            return self._open.popitem()[0]
+        except KeyError:
+            raise RuntimeError(f"{self!r}: no block of it has begun") from None
 
 
 class Rate(Limit):
@@ -478,8 +495,17 @@ class Owner:
 
     def hold(self) -> None:
         """Calls in this context hold these limits while they run."""
-        if any(isinstance(limit, Concurrency) for limit in self.limits):
+        if any(isinstance(limit, (Concurrency, Budget)) for limit in self.limits):
             _held.set((*_held.get(), self))
+
+    def waits_for_itself(self, account: Account, cost: float) -> bool:
+        """Whether a call that has to wait for this account waits for its own caller: for a Concurrency that this holds,
+        or for a Budget of which nobody else holds anything."""
+        limit = account.limit
+        if limit not in self.held or isinstance(limit, Concurrency):
+            return limit in self.held
+        own = self.held.count(limit)
+        return isinstance(limit, Budget) and bool(_guarded([limit._guard], partial(_is_stuck, account, cost, own)))
 
     def release(self, accounts: Sequence[Account], waiters: Sequence[Waiter] | None = None) -> None:
         """This map does not use these accounts of a key, nor its waiters, any longer."""
@@ -573,6 +599,11 @@ def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> 
                 del owner.used[account]
 
 
+def _is_stuck(account: Any, cost: float, own: int, wakes: list[Waiter]) -> bool:
+    stuck: bool = account.is_stuck(cost, own)
+    return stuck
+
+
 def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> None:
     for account in accounts:
         if isinstance(account, Tokens):
@@ -590,7 +621,7 @@ def _leave_for_good(owner: Owner, waiters: Sequence[Waiter], now: float, wakes: 
 
 # ---------------------------------------------------------------------------------------------------- without a map
 class Block:
-    """`with limit(cost):`. One use at a time."""
+    """`with limit(cost):`. One use at a time: RuntimeError for another thread or task meanwhile."""
 
     def __init__(self, limit: Limit, cost: float) -> None:
         if limit.per_key:
@@ -600,18 +631,19 @@ class Block:
         self._cost = cost
         self._spent: float | None = None
         self._error: BaseException | None = None  # the database of the limit is away for too long
-        self._owner: Owner | None = None
+        self._free = [None]  # empty from the beginning to the end of a use
+        self._owners: list[Owner] = []  # the one that has taken; `pop` of a list is one step in any number of threads
 
     @property
     def holds(self) -> bool:
-        return self._owner is not None
+        return bool(self._owners)
 
     def spent(self, amount: float) -> None:
         """What the block takes really, instead of its cost. RuntimeError: the block has ended."""
         if isinstance(self._limit, Concurrency):
             raise ValueError("spent: a Concurrency is never settled (expected: a Rate or a Budget)")
         found = checked_amount("spent", amount)
-        if self._owner is None:
+        if not self._owners:
             raise RuntimeError("spent: the block has ended, or has not begun")
         self._spent = found
 
@@ -623,14 +655,15 @@ class Block:
                 changed.wait(None if timeout == math.inf else min(timeout, threading.TIMEOUT_MAX))
                 changed.clear()
         except BaseException:
-            owner.leave_all(time.monotonic())
+            self._leave(owner)
             raise
         self._hold(owner)
         return self
 
     async def __aenter__(self) -> Self:
         loop, changed = asyncio.get_running_loop(), loop_event()
-        owner = self._begin(partial(_call_soon, loop, changed.set))
+        owner = self._begin(_nobody)
+        owner.wake = partial(_wake_in_loop, ref(owner), loop, changed.set)
         timer = None
         try:
             while (timeout := self._ask(owner)) is not None:
@@ -642,34 +675,45 @@ class Block:
         except BaseException:
             if timer is not None:
                 timer.cancel()
-            owner.leave_all(time.monotonic())
+            self._leave(owner)
             raise
         self._hold(owner)
         return self
 
     def __exit__(self, *error: object) -> None:
-        owner, self._owner = self._owner, None
-        if owner is None:
-            raise RuntimeError("the block has ended, or has not begun")
-        _held.set(tuple(block for block in _held.get() if block is not self))
+        try:
+            owner = self._owners.pop()
+        except IndexError:
+            raise RuntimeError("the block has ended, or has not begun") from None
+        _held.set(tuple(user for user in _held.get() if user is not self))
         if owner.accounts[0] is self._limit._account:  # else it began in the process that this one was forked from
             spent = self._cost if self._spent is None else self._spent
             owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
             owner.leave_all(time.monotonic())
+        self._free.append(None)
 
     async def __aexit__(self, *error: object) -> None:
         self.__exit__(*error)
 
     def _begin(self, wake: Callable[[], object]) -> Owner:
-        if self._owner is not None:
-            raise RuntimeError("the block has begun (expected: limit(cost) for each block)")
+        try:
+            self._free.pop()
+        except IndexError:
+            raise RuntimeError("the block is in use (expected: limit(cost) for each block)") from None
+        self._error = None
         owner = Owner((self._limit,), wake)
-        owner.fail = partial(self._fail, wake)
+        owner.fail = partial(self._fail, ref(owner))
         return owner
 
-    def _fail(self, wake: Callable[[], object], error: BaseException) -> None:
-        self._error = error
-        wake()
+    def _fail(self, owner: ref[Owner], error: BaseException) -> None:
+        self._error, found = error, owner()
+        if found is not None:
+            found.wake()
+
+    def _leave(self, owner: Owner) -> None:
+        """It was interrupted while it waited."""
+        owner.leave_all(time.monotonic())
+        self._free.append(None)
 
     def _ask(self, owner: Owner) -> float | None:
         """Seconds to wait before it asks again. None: it has taken."""
@@ -682,26 +726,25 @@ class Block:
             raise self._limit.refusal(self._cost)
         if isinstance(answer, Taken):
             return None
-        if isinstance(self._limit, Concurrency) and self._limit in owner.held:
+        if owner.waits_for_itself(answer.account, self._cost):
             raise RuntimeError(f"{self._limit!r}: its own caller holds it, which would wait for itself")
         wait: float = answer.at - now
         return max(0.0, wait)
 
     def _hold(self, owner: Owner) -> None:
-        self._owner, self._spent = owner, None
-        _held.set((*_held.get(), self))
+        self._spent = None
+        self._owners.append(owner)
+        _held.set((*(user for user in _held.get() if user.holds), self))  # without those that ended in other contexts
 
 
-def _innermost(limit: Limit) -> Block:
-    """The last block of that limit that this context holds."""
-    for user in reversed(_held.get()):
-        if isinstance(user, Block) and user.limits[0] is limit:
-            return user
-    raise RuntimeError(f"{limit!r}: no block of it was begun here")
+def _nobody() -> None:
+    """Wakes nobody."""
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+def _wake_in_loop(owner: Any, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """owner: refers to the waiting one."""
     try:
         loop.call_soon_threadsafe(function)
-    except RuntimeError:  # it is closed: nobody waits there
-        return
+    except RuntimeError:  # the loop is closed: nobody waits there, and others go first
+        if (gone := owner()) is not None:
+            gone.leave_all(time.monotonic())

@@ -47,7 +47,7 @@ class LoopRunner(Runner):
             self._timer.cancel()
 
     def poke(self) -> None:
-        self.from_thread(self.locked, self.give_up_overdue)
+        self.from_thread(self._do_due)
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing is left to do
@@ -70,7 +70,11 @@ class LoopRunner(Runner):
 
     def _tick(self) -> None:
         self._timer = None
-        self.locked(self.give_up_overdue)
+        self._do_due()
+
+    def _do_due(self) -> None:
+        for step in self.locked(self.do_due):
+            step()
 
     async def read(self, items: AsyncIterator[list[Item]]) -> None:
         """Read the input when asked to, until its end."""

@@ -196,8 +196,7 @@ class Options:
     )  # fmt: skip
     fatal: On = option(
         "On", (), """an error that it names, as `on` of a Retry does, ends the map as with errors="raise", whatever
-        errors says, and is not retried. Errors that fn has not raised, such as BudgetExceeded, are named by their
-        classes.""",
+        errors says, and is not retried. Errors that fn has not raised count, too, such as BudgetExceeded.""",
         check_on,
     )  # fmt: skip
     limits: tuple[Limit, ...] = option(

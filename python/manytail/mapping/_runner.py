@@ -316,8 +316,6 @@ class Runner:
         self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
-        if self.owner is not None and verdict.kind is not Kind.DEFER:
-            item.last_error = verdict.error
         self._report_end([verdict], self.scheduler.failed, item, self._kept(verdict, item), self.now())
 
     def _kept(self, verdict: Verdict, item: Item) -> Verdict:
@@ -336,7 +334,7 @@ class Runner:
         if any(map(self._ends_map, known)):
             # Halt the map at once, but after the event: who sees it halted and asks for `error` must get this one.
             self.scheduler.halted = True
-        if any(verdict.kind is Kind.DEFER for verdict in known):
+        if any(verdict.defers for verdict in known):
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
             self.locked(int)
         self.settle()
@@ -467,9 +465,9 @@ class Runner:
         self._pending = self._pending[self._fed :] + items
         self._fed = 0
 
-    def give_up_overdue(self) -> list[tuple[Item, BaseException]]:
-        """Call `tick` if it is time. Returns the abandoned calls that nobody else reports: report them outside the
-        lock, by `timed_out` as final."""
+    def do_due(self) -> list[Callable[[], object]]:
+        """Call `tick` if it is time. Returns what is to be called outside the lock, because it runs user code: it
+        reports abandoned calls that nobody else reports, and judges failures without a call."""
         scheduler = self.scheduler
         now = self.now()
         if scheduler.wake_at <= now:
@@ -478,8 +476,16 @@ class Runner:
             self.memory.expire()
         overdue = [(item, error) for item, error in scheduler.overdue if self.workers.abandon(item, error)]
         scheduler.overdue.clear()
+        unjudged, scheduler.unjudged = scheduler.unjudged, []
         self.go_on()
-        return overdue
+        # The map ends: else the worker's replacement reports the call.
+        steps: list[Callable[[], object]] = [partial(self.timed_out, *each, final=True) for each in overdue]
+        return steps + [partial(self._condemn, *each) for each in unjudged]
+
+    def _condemn(self, item: Item, error: BaseException) -> None:
+        """The item has failed without a call."""
+        verdict = self.scheduler.failure(error)
+        self._report_end([verdict], self.scheduler.condemned, item, verdict)
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
@@ -543,6 +549,7 @@ class Runner:
 
     def _stop(self) -> None:
         self.scheduler.halted = True
+        self.scheduler.condemn_all()
         if self.owner is not None and self.scheduler.gate is not None:
             self.scheduler.gate.stop(self.now())
         self.scheduler.ready.shutdown(immediate=True)

@@ -27,6 +27,7 @@ and change at most the results of their call. The reader calls `assign`.
     recalled(item, now)     a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
+    condemned(item, verdict)    an item of `unjudged` was judged                              output, halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at,
                                                                                               overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
@@ -44,6 +45,8 @@ and change at most the results of their call. The reader calls `assign`.
     wake_at                 call tick then
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
+    unjudged                a list of (item, error): it failed without a call, and the user's `fatal` is to be asked
+                            outside of locks: report condemned(item, verdict of `failure`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
@@ -88,12 +91,19 @@ class Kind(Enum):
 class Verdict(NamedTuple):
     """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY: `error`
     is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own. fatal: the failure
-    ends the map whatever `errors` says."""
+    ends the map whatever `errors` says. pauses: the call was to be deferred, and the item fails because it was deferred
+    for too long; its key pauses for `seconds` all the same."""
 
     kind: Kind
     seconds: float = 0.0
     error: Any = None
     fatal: bool = False
+    pauses: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether the other side said "not now": the call was no attempt."""
+        return self.kind is Kind.DEFER or self.pauses
 
 
 class Scheduler:
@@ -126,11 +136,13 @@ class Scheduler:
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Item, BaseException]] = []
+        self.unjudged: list[tuple[Item, Any]] = []
         self.wake_at = math.inf
         self.halted = False
         self.error: BaseException | None = None  # what the map raises
         self.failing: Item | None = None  # the item whose failure ends the map
         self._fatal_kinds = options.fatal_kinds
+        self._asks_fatal = callable(options.fatal) and not self._fatal_kinds and options.errors != "raise"
         self._most_failures = math.inf if options.max_failures is None else options.max_failures
         self.ended = False  # the input has ended
         self.input_error: BaseException | None = None
@@ -243,7 +255,10 @@ class Scheduler:
                 item.lane.line.append(item)
         if self.expired:
             for item in items:
-                self._fail(item, self.deadline_exceeded() if item.error is None else item.error)
+                if item.error is None:
+                    self._fail(item, self.deadline_exceeded())
+                else:
+                    self._fail(item, item.error, item.fatal)
             return
         bad = [item for item in items if item.error is not None]
         known = (
@@ -380,7 +395,8 @@ class Scheduler:
         its own."""
         after = _seconds("RetryLater.after", later.after)
         if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
-            return Verdict(Kind.FAIL, error=error)
+            failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
+            return failure._replace(seconds=after, pauses=True)
         return Verdict(Kind.DEFER, after)
 
     def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
@@ -448,8 +464,7 @@ class Scheduler:
         if verdict.kind is Kind.FAIL or self.expired:
             if self._open:
                 self.admission.finished(item)
-            failed = verdict.kind is Kind.FAIL
-            self._fail(item, verdict.error if failed else self.deadline_exceeded(), failed and verdict.fatal)
+            self._fail_judged(item, verdict, now)
         else:
             if self.options.wants_delivery and verdict.kind is Kind.RETRY:
                 for each in item.members():
@@ -467,7 +482,7 @@ class Scheduler:
 
     def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
-        if verdict.kind is Kind.DEFER:
+        if verdict.defers:
             self.gate.deferred(item, now)
         else:
             for each in self.gate.flat([item]):
@@ -482,17 +497,22 @@ class Scheduler:
             item.attempts -= 1
             item.deferred = (item.deferred or 0.0) + verdict.seconds
             self.deferred += len(item.members())
-            if due > item.lane.paused_until:
-                if self.gate is None:
-                    self.admission.pause(item.lane, due)
-                else:
-                    self.gate.pause(item.lane, due, now)
-                heappush(self._timers, (due, next(self._numbers), item.lane))
+            self._pause(item.lane, due, now)
         else:
             self.retried += len(item.members())
         self.resting += len(item.members())
         heappush(self._timers, (due, next(self._numbers), item))
         self.wake_at = min(self.wake_at, due)
+
+    def _pause(self, lane: Lane, until: float, now: float) -> None:
+        """No call of the key starts before that time."""
+        if until > lane.paused_until:
+            if self.gate is None:
+                self.admission.pause(lane, until)
+            else:
+                self.gate.pause(lane, until, now)
+            heappush(self._timers, (until, next(self._numbers), lane))
+            self.wake_at = min(self.wake_at, until)
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -532,16 +552,15 @@ class Scheduler:
                 self.remembered += item.known
                 self._complete(item)
             elif verdict.kind is Kind.FAIL or self.expired:
-                error = verdict.error if verdict.kind is Kind.FAIL else self.deadline_exceeded()
-                failed.append((item, error, verdict.kind is Kind.FAIL and verdict.fatal))
+                failed.append((item, verdict))
             else:
                 if verdict.kind is Kind.RETRY:
                     item.last_error = verdict.error
                 again.setdefault(verdict._replace(error=None), []).append(item)
         self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
-        for item, error, fatal in failed:
-            self._fail(item, error, fatal)
+        for item, verdict in failed:
+            self._fail_judged(item, verdict, now)
         self._fail_waiting(batch.lane, now)
 
     def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
@@ -595,7 +614,7 @@ class Scheduler:
             self._complete(item)
         refused, self.gate.refused = self.gate.refused, []
         for item, error in refused:
-            self._fail(item, error)
+            self._fail(item, error, False if error is item.last_error else None)  # that of its last call was judged
         self._schedule_rechecks()
 
     def _schedule_rechecks(self) -> None:
@@ -678,8 +697,13 @@ class Scheduler:
         return DeadlineExceeded(f"deadline: not done within {self.options.deadline} s")
 
     # ------------------------------------------------------------------------------------------------ the output
-    def _fail(self, item: Item, error: Any, fatal: bool = False) -> None:
-        """The item has failed for good. fatal: that ends the map, whatever `errors` says."""
+    def _fail(self, item: Item, error: Any, fatal: bool | None = None) -> None:
+        """The item has failed for good. fatal: that ends the map, whatever `errors` says; None: the user's `fatal` was
+        not asked."""
+        if fatal is None and self._asks_fatal and not self.halted:
+            self.unjudged.append((item, error))
+            self.wake_at = -math.inf
+            return
         if self.gate is not None and not self.expired:  # after the deadline no follower is called
             self.gate.failed_for_good(item)
         item.error = error
@@ -690,12 +714,31 @@ class Scheduler:
         if self.options.errors == "raise" or too_many or fatal or isinstance(error, self._fatal_kinds):
             if self.error is None:
                 self.failing = item
-                fatal = fatal or not too_many or isinstance(error, self._fatal_kinds)
-                self.error = error if fatal else self._too_many(error)
+                ends_alone = fatal or not too_many or isinstance(error, self._fatal_kinds)
+                self.error = error if ends_alone else self._too_many(error)
             self.failures_that_end += 1
             self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
         else:
             self._complete(item)
+
+    def _fail_judged(self, item: Item, verdict: Verdict, now: float) -> None:
+        """The call of the item has ended, and no other follows: it has failed for good, or the deadline has passed."""
+        if verdict.kind is not Kind.FAIL:
+            self._fail(item, self.deadline_exceeded())
+            return
+        if verdict.pauses and not self.expired:
+            self._pause(item.lane, now + verdict.seconds, now)
+        self._fail(item, verdict.error, verdict.fatal)
+
+    def condemned(self, item: Item, verdict: Verdict) -> None:
+        """An item of `unjudged` was judged."""
+        self._fail(item, verdict.error, verdict.fatal)
+
+    def condemn_all(self) -> None:
+        """The map ends: `fatal` is not asked any more."""
+        unjudged, self.unjudged = self.unjudged, []
+        for item, error in unjudged:
+            self._fail(item, error, False)
 
     def _too_many(self, last: Any) -> TooManyFailures:
         error = TooManyFailures(f"max_failures: {self.failures} items failed (expected: {self._most_failures} at most)")

@@ -176,16 +176,15 @@ class _Timer:
     def _tick(self) -> float | None:
         """Do what is due. Returns how long to wait then."""
         runner = self._runner
-        overdue = runner.locked(self._overdue)
-        for item, error in overdue:
-            runner.timed_out(item, error, final=True)  # the map ends: else the worker's replacement reports the call
+        for step in runner.locked(self._due):
+            step()
         wait = self._at - runner.now()
         return None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX)
 
-    def _overdue(self) -> list[tuple[Item, BaseException]]:
+    def _due(self) -> list[Callable[[], object]]:
         self._at = math.inf
-        overdue = self._runner.give_up_overdue()
+        steps = self._runner.do_due()
         self._wakeup.clear()
         if self._closed:  # in between
             self._wakeup.set()
-        return overdue
+        return steps

@@ -195,7 +195,7 @@ class RetryLater(ManytailError):
     A deferred call is no attempt: it uses up none of `times`. The item is called again after at least `after` seconds
     (finite, >= 0; otherwise it fails with ValueError). Until then no call of its key starts (without key: of this map);
     running calls continue. An item whose deferrals would add up to more than the `defer` of its Retry fails with this
-    exception at once.
+    exception at once; it pauses all the same.
     """
 
     __module__ = "manytail"
