@@ -95,7 +95,7 @@ class Account:
     def never(self, cost: float) -> bool:
         raise NotImplementedError
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         """From when on there is room. Infinite: not before a call ends."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class Account:
                 continue
             ahead += 1
             if ahead == 1:
-                at = max(self.turn, self.room_at(other.cost)) + LATE
+                at = max(self.turn, self.room_at(other.cost, now)) + LATE
                 if at <= now:
                     other.passed, ahead, at = True, 0, -math.inf
                     self.turn = now
@@ -164,9 +164,9 @@ class Account:
     def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
         """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
         first = self._first()
-        was_full = first is not None and self.room_at(first.cost) == math.inf
+        was_full = first is not None and self.room_at(first.cost, now) == math.inf
         if self.end(cost, spent, now) and self.queue:
-            if was_full and first is not None and self.room_at(first.cost) < math.inf:
+            if was_full and first is not None and self.room_at(first.cost, now) < math.inf:
                 self.turn = now
             self.call_first(wakes)
 
@@ -189,7 +189,7 @@ class Tokens(Account):
     def never(self, cost: float) -> bool:
         return False
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         return max(self._tat - self._burst, self.paused_until)
 
     def take(self, cost: float, since: float, now: float) -> float:
@@ -227,7 +227,7 @@ class Permits(Account):
     def never(self, cost: float) -> bool:
         return cost > self._amount
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         return self.paused_until if self._reserved + cost <= self._amount else math.inf
 
     def take(self, cost: float, since: float, now: float) -> float:
@@ -256,7 +256,7 @@ class Spending(Permits):
     def never(self, cost: float) -> bool:
         return self.settled + cost > self._amount
 
-    def room_at(self, cost: float) -> float:
+    def room_at(self, cost: float, now: float) -> float:
         fits = self.settled + self._reserved + cost <= self._amount
         return self.paused_until if fits else math.inf
 
@@ -283,7 +283,7 @@ def take(
         if account.never(cost):
             _leave_all(waiters, now, wakes)
             return Never(account)
-        ready = account.room_at(cost)
+        ready = account.room_at(cost, now)
         if account.queue:
             ready = max(ready, account.comes_before(waiter, now))
         if ready > at:
