@@ -62,7 +62,7 @@ def first_seed(mutant: Mutant, seeds: Iterable[int]) -> int | None:
 def planted_in_ledger(old: str, new: str) -> Iterator[None]:
     """The ledger is compiled, and its classes are those of every limit: functions and methods are replaced in them."""
     copy, before = load("ledger", (old, new)), []
-    for name in ("Taken", "Wait", "Never"):
+    for name in ("Wait", "Never"):
         setattr(copy, name, getattr(_ledger, name))
     for kind in ("Account", "Tokens", "Permits", "Spending"):
         ours, theirs = getattr(_ledger, kind), getattr(copy, kind)
@@ -493,8 +493,8 @@ MUTANTS = [
     Mutant(
         "a cost rate counts starts",
         "gate",
-        "            return items[0].costs\n",
-        "            return (1.0,) * len(limits)\n",
+        "            return items[0].costs if self._options.has_costs else self._unit\n",
+        "            return self._unit\n",
         25,
     ),
     Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),

@@ -56,7 +56,7 @@ from ._dedup import Dedup
 from ._idempotency import idempotency_key
 from ._item import Batch, Item
 from ._leasing import LeaseAnswer, Leasing, given_rates, is_joint, limit_id
-from ._ledger import Never, Taken, Wait
+from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
 from ._rates import LATE, JointSlots, LeasedSlots
@@ -133,6 +133,8 @@ class Gate:
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
         in_order = options.order == "key" and options.prioritised
+        self._unit = (1.0,) * len(options.local_limits)  # what a call takes of limits without a cost
+        self._books = options.wants_delivery or any(limit.name is not None for limit in options.local_limits)
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
@@ -358,8 +360,8 @@ class Gate:
             start.accounts, waiters = owner.accounts, owner.waiters
         start.costs = self._costs(call.members())
         answer = owner.take(waiters, start.accounts, start.costs, now)
-        if isinstance(answer, Taken):
-            start.until = answer.until
+        if isinstance(answer, float):
+            start.until = answer
             return True
         if isinstance(answer, Never):
             self._refuse(call, answer, start.costs[start.accounts.index(answer.account)])
@@ -369,11 +371,10 @@ class Gate:
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
         """What a call of these items takes of each limit."""
-        limits = self._options.local_limits
-        if not self._options.has_costs or not items:
-            return (float(len(items)),) * len(limits)
         if len(items) == 1:
-            return items[0].costs
+            return items[0].costs if self._options.has_costs else self._unit
+        if not self._options.has_costs or not items:
+            return (float(len(items)),) * len(self._unit)
         return tuple(map(math.fsum, zip(*(item.costs for item in items), strict=True)))
 
     def _wait(self, call: Item, answer: Wait, now: float) -> None:
@@ -427,6 +428,9 @@ class Gate:
         """The call has ended. costs: of its items that were not deferred, if some were."""
         if self.owner is None or start.is_settled:
             return
+        if costs is None and not self._books:
+            self.owner.end(start.accounts, start.costs, start.costs, now)
+            return
         said = (call.spent or {}) if self._options.wants_delivery else {}
         spent = []
         for index, limit in enumerate(self.owner.limits):
@@ -438,7 +442,7 @@ class Gate:
                 if name is not None:
                     self.spent[name] = self.spent.get(name, 0.0) + amount
             spent.append(amount)
-        self.owner.end(start.accounts, start.costs, spent, now)
+        self.owner.end(start.accounts, start.costs, tuple(spent), now)
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""

@@ -59,12 +59,6 @@ class Waiter:
         self.passed = False  # it did not take in its turn
 
 
-class Taken(NamedTuple):
-    """The call may start, until that time."""
-
-    until: float
-
-
 class Wait(NamedTuple):
     """The call has to wait: ask again at `at`, or when woken."""
 
@@ -82,6 +76,8 @@ class Account:
     """What all kinds of accounts share: the queue of those that wait."""
 
     __slots__ = ("key", "limit", "of_key", "paused_until", "queue", "turn", "users")
+
+    holds = True  # the end of a call changes it, also of one that spent its cost
 
     def __init__(self, limit: Any, of_key: bool = False, key: Any = None) -> None:
         self.limit = limit
@@ -175,6 +171,8 @@ class Tokens(Account):
     """The account of a Rate: a token bucket."""
 
     __slots__ = ("_burst", "_credit", "_interval", "_per", "_tat", "_waited")
+
+    holds = False
 
     def __init__(self, limit: Any, of_key: bool, key: Any, interval: float, burst: float, per: float) -> None:
         """interval: seconds per unit of cost. burst: seconds of the rate that may be taken ahead."""
@@ -272,10 +270,27 @@ class Spending(Permits):
 # ---------------------------------------------------------------------------------------------------- what maps ask
 def take(
     waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
-) -> Taken | Wait | Never:
-    """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is
-    the map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the
-    queue there."""
+) -> float | Wait | Never:
+    """Take the costs of a call from all these accounts, or from none. Returns until when the call may start. waiters:
+    what waits for each account, which is the map or the key of the call. If the call has to wait, that of the account
+    which blocks it longest stands in the queue there."""
+    for index, account in enumerate(accounts):
+        if account.queue or account.room_at(costs[index], now) > now:
+            hindrance = _hindrance(waiters, accounts, costs, now, wakes)
+            if hindrance is not None:
+                return hindrance
+            break
+    until = math.inf
+    for index, account in enumerate(accounts):
+        until = min(until, account.take(costs[index], min(waiters[index].since, now), now))
+    _leave_all(waiters, now, wakes)
+    return until
+
+
+def _hindrance(
+    waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
+) -> Wait | Never | None:
+    """Why the call may not start now. If it has to wait, it does from here on."""
     blocking, at = -1, now
     for index, account in enumerate(accounts):
         waiter, cost = waiters[index], costs[index]
@@ -288,14 +303,10 @@ def take(
             ready = max(ready, account.comes_before(waiter, now))
         if ready > at:
             blocking, at = index, ready
-    if blocking >= 0:
-        _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
-        return Wait(at, accounts[blocking])
-    until = math.inf
-    for account, waiter, cost in zip(accounts, waiters, costs, strict=True):
-        until = min(until, account.take(cost, min(waiter.since, now), now))
-    _leave_all(waiters, now, wakes)
-    return Taken(until)
+    if blocking < 0:
+        return None
+    _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
+    return Wait(at, accounts[blocking])
 
 
 def _wait(
@@ -329,5 +340,6 @@ def end(
 ) -> None:
     """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0
     where it did not begin."""
-    for account, cost, amount in zip(accounts, costs, spent, strict=True):
-        account.settle(cost, amount, now, wakes)
+    for index, account in enumerate(accounts):
+        if account.holds or spent[index] != costs[index]:
+            account.settle(costs[index], spent[index], now, wakes)
