@@ -129,6 +129,7 @@ class Gate:
         self._leases = bool(self._given)
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
+        self._chooses = self._dedup is not None or self._within < math.inf
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
@@ -206,22 +207,24 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, full: bool, now: float) -> None:
-        self._listen(now)
-        self._admit_again(full, now)
-        self.wake_at = self._former.due
+        if self.owner is not None and self.owner.woken:
+            self._listen(now)
+        if self._changed or self._leaders or self._batched:
+            self._admit_again(full, now)
+        self.wake_at = self._former.due if self._batched else math.inf
         queue, workers = self._admission.queue, self._options.workers
         while len(self.starts) < workers:
             if queue.empty():
                 self._wait_for_nothing(now)
                 return
-            due = max(self._next_slot(now), self._blocked_until)
+            due = max(self._next_slot(now), self._blocked_until) if self._leases else self._blocked_until
             if due > now:
                 self.wake_at = min(self.wake_at, due)
                 return
             call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
             if self._leases and not self._lane_has_slot(call.lane, now):
                 self._wait_for_lease(call, now)
-            elif self._choose(call, now):
+            elif not self._chooses or self._choose(call, now):
                 if self._leases and not self._has_slots(call, now):
                     self._wait_for_lease(call, now)
                 else:
@@ -323,7 +326,7 @@ class Gate:
         if self.owner is not None and not self._take(call, start, now):
             return
         self._take_out(call)
-        lane, members = call.lane, call.members()
+        lane = call.lane
         if self._rates:
             cost = self._cost_of_call(call)
             slots = [each.take(now, cost if name == "cost_rate" else 1.0) for name, each in self._rates.items()]
@@ -335,15 +338,18 @@ class Gate:
                 self.leasing.granted -= self._joint
             if limits.breaker is not None:
                 start.period = limits.breaker.started()
-            self.recheck(lane, now)
+            if self._leases or limits.until > now:
+                self.recheck(lane, now)
         self._begin(call)
-        self._admission.keep(call)
+        if lane.ready:
+            self._admission.keep(call)
         self.starts[call] = start
-        for item in members:
-            if item.attempts == 0:
-                item.first_start = now
+        if self._within < math.inf:
+            for item in call.members():
+                if item.attempts == 0:
+                    item.first_start = now
         if self._batched:
-            for item in members:
+            for item in call.members():
                 item.attempts += 1
         self._ready.put(call)
 
@@ -358,7 +364,7 @@ class Gate:
             start.accounts, waiters = lane.accounts, lane.waiters
         else:
             start.accounts, waiters = owner.accounts, owner.waiters
-        start.costs = self._costs(call.members())
+        start.costs = self._costs(call.members()) if self._batched or self._options.has_costs else self._unit
         answer = owner.take(waiters, start.accounts, start.costs, now)
         if isinstance(answer, float):
             start.until = answer
@@ -407,7 +413,8 @@ class Gate:
     def _listen(self, now: float) -> None:
         """Who was woken asks again."""
         owner = self.owner
-        while owner is not None and owner.woken:
+        assert owner is not None
+        while owner.woken:
             waiter = owner.woken.popleft()
             lane = waiter.lane
             if lane is None:
@@ -501,10 +508,12 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ calls end
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
-        self._settle(start, item, now)
+        if self.owner is not None:
+            self._settle(start, item, now)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
-        self._answer_followers(item)
+        if self._dedup is not None:
+            self._answer_followers(item)
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
@@ -542,6 +551,7 @@ class Gate:
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
             self.recheck(lane, now)
+            self._recheck_next(lane)
             self._withdraw(lane, now)
 
     def split(self, batch: Batch) -> None:
@@ -579,17 +589,23 @@ class Gate:
             item.lane.limits.breaker.undone(start.period)
 
     def _end(self, item: Item) -> Start:
-        """The call has left `ready` and its worker. `dispatch` rechecks its key."""
-        if item.lane.limits is not None:
-            self._changed[item.lane] = None
+        """The call has left `ready` and its worker. `dispatch` rechecks its key, if that is disabled."""
+        if item.lane in self._admission.paused:
+            self._recheck_next(item.lane)
         return self.starts.pop(item)
 
     # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float, now: float) -> None:
         self._admission.pause(lane, until)
+        self._recheck_next(lane)
         if self.owner is not None and not self._options.keyed:
             self.owner.pause(until)
         self._withdraw(lane, now)
+
+    def _recheck_next(self, lane: Lane) -> None:
+        """In `dispatch`, which may come later than the event."""
+        if lane.limits is not None:
+            self._changed[lane] = None
 
     def recheck(self, lane: Lane, now: float) -> None:
         """Disable the lane until all its limits allow a call, or enable it."""

@@ -571,16 +571,18 @@ class Scheduler:
 
     # -------------------------------------------------------------------------------------------- where there is a gate
     def dispatch(self, now: float) -> None:
-        assert self.gate is not None
-        if self._open:
-            self.gate.dispatch(self.in_flight >= self.window, now)
+        gate = self.gate
+        assert gate is not None
+        if not self._open:
+            return
+        gate.dispatch(self.in_flight >= self.window, now)
+        self._apply_gate_effects()
+        while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
+            gate.dispatch(self.in_flight >= self.window, now)
             self._apply_gate_effects()
-            while self._open and self.gate.unsettled:  # an item failed without a call: its first follower leads
-                self.gate.dispatch(self.in_flight >= self.window, now)
-                self._apply_gate_effects()
-            self.wake_at = min(self.wake_at, self.gate.wake_at)
-            if self.gate.error is not None:
-                self.fail(self.gate.error)
+        self.wake_at = min(self.wake_at, gate.wake_at)
+        if gate.error is not None:
+            self.fail(gate.error)
 
     def missed(self, item: Item, now: float) -> None:
         assert self.gate is not None
@@ -596,15 +598,19 @@ class Scheduler:
         self._schedule_rechecks()
 
     def _apply_gate_effects(self) -> None:
-        assert self.gate is not None
-        answered, self.gate.answered = self.gate.answered, []
-        for item in answered:
-            self.remembered += 1
-            self._complete(item)
-        refused, self.gate.refused = self.gate.refused, []
-        for item, error in refused:
-            self._fail(item, error)
-        self._schedule_rechecks()
+        gate = self.gate
+        assert gate is not None
+        if gate.answered:
+            answered, gate.answered = gate.answered, []
+            for item in answered:
+                self.remembered += 1
+                self._complete(item)
+        if gate.refused:
+            refused, gate.refused = gate.refused, []
+            for item, error in refused:
+                self._fail(item, error)
+        if gate.rechecks:
+            self._schedule_rechecks()
 
     def _schedule_rechecks(self) -> None:
         assert self.gate is not None
