@@ -501,6 +501,8 @@ class Runner:
             items = next(self.source, None)
             if items is None:
                 self._input_ended(None)
+                if self.scheduler.gate is not None:
+                    self.scheduler.dispatch(self.now())  # no batch lingers
                 return
             self._pending, self._fed = items, 0
             room = self._feed(room)
@@ -526,6 +528,20 @@ class Runner:
             room = scheduler.room()
         return room
 
+    def is_hungry(self) -> bool:
+        """Whether a worker may have nothing to do before another event comes. If not, items that were read may wait for
+        that one."""
+        scheduler, workers = self.scheduler, self.options.workers
+        if scheduler.gate is not None:
+            return len(scheduler.gate.starts) < workers
+        return scheduler.ready.qsize() < workers or bool(scheduler.admission.paused)
+
+    def more_read(self, items: list[Item]) -> None:
+        """From the reader: some of the items that it was asked for."""
+        if not self.stopping:
+            self._pending = self._pending[self._fed :] + items
+            self._fed = 0
+
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
         """From the reader: the items, or None at the end of the input. error: what the input raised instead."""
         self.read_next.clear()
@@ -535,7 +551,7 @@ class Runner:
         if items is None:
             self._input_ended(error)
         elif self.memory is None:
-            self._pending, self._fed = items, 0
+            self.more_read(items)
         else:
             self.scheduler.first_came(self.now())
             self._looking += len(items)
