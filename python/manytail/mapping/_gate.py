@@ -121,6 +121,9 @@ class Gate:
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
+        self._passed: list[Item] = []  # to be put in `ready` at the end of `dispatch`
+        self.hands_over = False  # the caller of `dispatch` is a worker without a call, which gets one in `handed`
+        self.handed: Item | None = None
         self._given = given_rates(options)
         self._joint = is_joint(options)
         rates = {name: getattr(options, name) for name in self._given if name != "per_key_rate" and not self._joint}
@@ -212,6 +215,16 @@ class Gate:
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
+        self._pass(now)
+        passed = self._passed
+        if passed:
+            if self.hands_over:
+                self.handed, self.hands_over = passed.pop(), False
+            if passed:
+                self._ready.put_many(passed)
+                self._passed = []
+
+    def _pass(self, now: float) -> None:
         queue, workers = self._admission.queue, self._options.workers
         while len(self.starts) < workers:
             if queue.empty():
@@ -351,7 +364,7 @@ class Gate:
         if self._batched:
             for item in call.members():
                 item.attempts += 1
-        self._ready.put(call)
+        self._passed.append(call)
 
     # ------------------------------------------------------------------------------------------------ the ledger
     def _take(self, call: Item, start: Start, now: float) -> bool:

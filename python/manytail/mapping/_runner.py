@@ -360,6 +360,25 @@ class Runner:
             if not events:
                 return
 
+    def succeeded_next(self, item: Item) -> Item | None:
+        """`succeeded`, where there is a gate and no memory, for a worker that is free then. Returns its next call, if
+        there is one: that goes through no queue, and wakes no other worker."""
+        events, gate, call = self._events, self.scheduler.gate, None
+        assert gate is not None
+        events.append(item)
+        for _ in iter(self._try_lock, False):
+            try:
+                gate.hands_over = call is None
+                self._handle()
+                if call is None:
+                    call, gate.handed = gate.handed, None
+            finally:
+                gate.hands_over = False
+                self._lock.release()
+            if not events:
+                break
+        return call
+
     def failed(self, item: Item, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):

@@ -268,16 +268,20 @@ class ThreadWorkers:
     def _serve(self, call: Callable[[Item], Any], timings: Timings) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
-        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        asks = not (scheduler.gate is None and runner.memory is None and runner.permits is None)
-        memory = runner.memory
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
+        memory = runner.memory
+        succeeded = runner.succeeded if single else runner.returned
+        asks = not (scheduler.gate is None and memory is None and runner.permits is None)
+        if single and scheduler.gate is not None and memory is None:
+            succeeded = runner.succeeded_next
+        following = None  # its next call
         while True:
             item = None  # an idle worker keeps no item alive
             try:
-                item = get()
+                item = get() if following is None else following
             except ShutDown:
                 return
+            following = None
             if scheduler.halted:
                 return
             if asks and runner.skip(item):
@@ -296,7 +300,7 @@ class ThreadWorkers:
                     end(item.read)
                 else:
                     item.began = timings.end_attempt()
-                succeeded(item)
+                following = succeeded(item)
                 if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                     recorded.result()
 
