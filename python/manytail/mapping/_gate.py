@@ -215,25 +215,15 @@ class Gate:
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
-        self._pass(now)
-        passed = self._passed
-        if passed:
-            if self.hands_over:
-                self.handed, self.hands_over = passed.pop(), False
-            if passed:
-                self._ready.put_many(passed)
-                self._passed = []
-
-    def _pass(self, now: float) -> None:
-        queue, workers = self._admission.queue, self._options.workers
-        while len(self.starts) < workers:
+        queue, starts, workers = self._admission.queue, self.starts, self._options.workers
+        while len(starts) < workers:
             if queue.empty():
                 self._wait_for_nothing(now)
-                return
+                break
             due = max(self._next_slot(now), self._blocked_until) if self._leases else self._blocked_until
             if due > now:
                 self.wake_at = min(self.wake_at, due)
-                return
+                break
             call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
             if self._leases and not self._lane_has_slot(call.lane, now):
                 self._wait_for_lease(call, now)
@@ -242,6 +232,11 @@ class Gate:
                     self._wait_for_lease(call, now)
                 else:
                     self._start(call, now)
+        if self._passed and self.hands_over:
+            self.handed, self.hands_over = self._passed.pop(), False
+        if self._passed:
+            self._ready.put_many(self._passed)
+            self._passed.clear()
 
     def _next_slot(self, now: float) -> float:
         """When the slots of all rates of the map have come. Asks for leases that are needed."""
@@ -302,11 +297,7 @@ class Gate:
     def _choose(self, call: Item, now: float) -> bool:
         """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
         Returns whether any is left."""
-        chosen = call.members()
-        if self._dedup is not None:
-            chosen = [item for item in chosen if self._is_called(item)]
-        if self._within < math.inf:
-            chosen = [item for item in chosen if not self._gave_up(item, now)]
+        chosen = [item for item in call.members() if self._is_called(item) and not self._gave_up(item, now)]
         if not chosen:
             self._take_out(call)
             self._begin(call)
@@ -316,7 +307,8 @@ class Gate:
         return bool(chosen)
 
     def _is_called(self, item: Item) -> bool:
-        assert self._dedup is not None
+        if self._dedup is None:
+            return True
         if self._dedup.answered(item):
             self.answered.append(item)
             return False
@@ -328,7 +320,7 @@ class Gate:
 
     def _gave_up(self, item: Item, now: float) -> bool:
         """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
-        over = item.attempts > 0 and self.is_over(item, now)
+        over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)
         if over:
             self.refused.append((item, item.last_error))
         return over
@@ -525,8 +517,7 @@ class Gate:
             self._settle(start, item, now)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
-        if self._dedup is not None:
-            self._answer_followers(item)
+        self._answer_followers(item)
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker

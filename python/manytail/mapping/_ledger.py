@@ -159,9 +159,12 @@ class Account:
 
     def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
         """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
+        if not self.queue:
+            self.end(cost, spent, now)
+            return
         first = self._first()
         was_full = first is not None and self.room_at(first.cost, now) == math.inf
-        if self.end(cost, spent, now) and self.queue:
+        if self.end(cost, spent, now):
             if was_full and first is not None and self.room_at(first.cost, now) < math.inf:
                 self.turn = now
             self.call_first(wakes)
@@ -182,7 +185,7 @@ class Tokens(Account):
         self._per = per
         self._tat = -math.inf  # GCRA's theoretical arrival time: until then all is taken
         self._credit = 0.0
-        self._waited = (-math.inf, 0.0)  # when the last start was taken, and since when it had waited
+        self._waited = (-math.inf, 0.0)  # when the last start that had waited was taken, and since when it had
 
     def never(self, cost: float) -> bool:
         return False
@@ -193,10 +196,12 @@ class Tokens(Account):
     def take(self, cost: float, since: float, now: float) -> float:
         if self._waited[0] == now:  # a late timer rang for these starts together
             since = min(since, self._waited[1])
-        self._waited = now, since
+        if since < now:
+            self._waited = now, since
         slot = max(self._tat, now - max(self._credit, min(GRACE, now - since)))
         self._tat = slot + min(cost * self._interval, FOREVER)
-        self._credit = min(self._credit, max(0.0, now - self._tat))
+        if self._credit:
+            self._credit = min(self._credit, max(0.0, now - self._tat))
         return max(slot, now - GRACE) + LATE
 
     def end(self, cost: float, spent: float, now: float) -> bool:
@@ -259,7 +264,7 @@ class Spending(Permits):
         return self.paused_until if fits else math.inf
 
     def end(self, cost: float, spent: float, now: float) -> bool:
-        super().end(cost, spent, now)
+        Permits.end(self, cost, spent, now)
         self.settled += spent
         return True  # also where nothing is given back: who waits may have to hear that there never will be room
 

@@ -82,8 +82,15 @@ def _section(
     wakes: list[Waiter] = []
     later: list[Callable[[], object]] = []
     _inside[here] = later
+    interruption = None
     try:
-        result, interruption = _locked(guards, step, (*arguments, wakes))
+        for guard in guards:
+            interruption = _acquired(guard.lock) or interruption
+        try:
+            result = step(*arguments, wakes)
+        finally:
+            for guard in guards:
+                guard.lock.release()
     finally:
         del _inside[here]
     for waiter in wakes:
@@ -95,20 +102,15 @@ def _section(
     return result, interruption
 
 
-def _locked(guards: Sequence[Guard], step: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The step's result, and what a signal handler raised during the wait for a lock."""
-    interruption, taken = None, 0
-    while taken < len(guards):
+def _acquired(lock: threading.Lock) -> BaseException | None:
+    """Acquire the lock. Returns what a signal handler raised during the wait."""
+    interruption = None
+    while True:
         try:
-            guards[taken].lock.acquire()
-            taken += 1
+            lock.acquire()
+            return interruption
         except BaseException as error:
             interruption = error
-    try:
-        return step(*arguments), interruption
-    finally:
-        for guard in guards:
-            guard.lock.release()
 
 
 def _insist(call: Callable[[], object]) -> BaseException | None:

@@ -296,7 +296,7 @@ class Scheduler:
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
-        if gate is not None:
+        if gate is not None and gate.answered:
             self._apply_gate_effects()
 
     def _book(self, call: Item) -> None:

@@ -272,6 +272,7 @@ class ThreadWorkers:
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
         asks = not (scheduler.gate is None and memory is None and runner.permits is None)
+        skip = runner.skip_late if memory is None and runner.permits is None else runner.skip
         if single and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call
@@ -284,7 +285,7 @@ class ThreadWorkers:
             following = None
             if scheduler.halted:
                 return
-            if asks and runner.skip(item):
+            if asks and skip(item):
                 continue
             item.attempts += 1
             if reports_starts:
