@@ -215,8 +215,8 @@ class Gate:
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
-        queue, starts, workers = self._admission.queue, self.starts, self._options.workers
-        while len(starts) < workers:
+        queue, workers = self._admission.queue, self._options.workers
+        while len(self.starts) < workers:
             if queue.empty():
                 self._wait_for_nothing(now)
                 break
@@ -232,8 +232,8 @@ class Gate:
                     self._wait_for_lease(call, now)
                 else:
                     self._start(call, now)
-        if self._passed and self.hands_over:
-            self.handed, self.hands_over = self._passed.pop(), False
+        if self._passed and self.hands_over and self.ready.empty():  # else those in `ready` come first
+            self.handed, self.hands_over = self._passed.pop(0), False
         if self._passed:
             self._ready.put_many(self._passed)
             self._passed.clear()
@@ -554,8 +554,8 @@ class Gate:
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
-            self.recheck(lane, now)
             self._recheck_next(lane)
+            self.recheck(lane, now)
             self._withdraw(lane, now)
 
     def split(self, batch: Batch) -> None:
