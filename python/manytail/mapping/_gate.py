@@ -24,6 +24,7 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
+    handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
     refused, answered        items that failed, or got the result of an equal item, without a call
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
@@ -37,7 +38,8 @@ until the ledger wakes the map. So a more urgent item that arrives in that time 
 Shared rates have leased slots (`_leasing`): the key of a call that has none is disabled until the lease has come.
 
 Invariants
-    starts         calls in `ready` or with a worker: at most `workers`. What they took of the limits ends with them
+    starts         calls in `ready`, handed over or with a worker: at most `workers`. What they took of the limits ends
+                   with them
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
