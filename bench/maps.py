@@ -1,5 +1,5 @@
 """The rows of concurrent_map: calls of which a few are slow, in order, beside a thread pool per thousand calls; and
-what an item costs whose call returns at once, beside a thread pool's map."""
+what an item costs whose call returns at once, beside a thread pool's map, and with one option more beside without."""
 from __future__ import annotations
 
 import random
@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from harness import Factory, Measure, Row, Target
 
 WORKERS = 64
 BATCH = 1_000
 POOL = "a pool per 1,000"
-FEW, POOL_MAP = 16, "ThreadPoolExecutor.map"
+FEW, POOL_MAP, PLAIN = 16, "ThreadPoolExecutor.map", "without it"
 MEDIAN, SLOW = 0.010, 0.500                                   # seconds; one call in a hundred is slow
 
 
@@ -83,6 +84,41 @@ def ours_at_once(items: range) -> Iterator[int]:
     return concurrent_map(same, items, workers=FEW)
 
 
+def optioned_at_once(options: Callable[[], dict[str, Any]]) -> Callable[[range], Iterator[int]]:
+    def way(items: range) -> Iterator[int]:
+        from manytail.mapping import concurrent_map
+
+        return concurrent_map(same, items, workers=FEW, **options())
+
+    return way
+
+
+def one(item: int) -> float:
+    return 1.0
+
+
+def class_of(item: int) -> int:
+    return item % 64
+
+
+def rate() -> dict[str, Any]:
+    from manytail.mapping import Rate
+
+    return {"limits": Rate(10**9)}
+
+
+def three_limits() -> dict[str, Any]:
+    from manytail.mapping import Budget, Rate
+
+    return {"limits": [Rate(10**9), Rate(10**9, cost=one), Budget(10**12)]}
+
+
+def breaker() -> dict[str, Any]:
+    from manytail.mapping import Breaker
+
+    return {"breaker": Breaker(3)}
+
+
 def pool_at_once(items: range) -> Iterator[int]:
     with ThreadPoolExecutor(FEW) as pool:
         yield from pool.map(same, items)
@@ -96,6 +132,14 @@ def at_once(name: str, interpreter: str) -> Row:
     )  # fmt: skip
 
 
+def optioned(name: str, what: str, options: Callable[[], dict[str, Any]], bound: float) -> Row:
+    return Row(
+        f"map-{name}", f"concurrent_map: fn returns at once, {FEW} workers, {what}", "us/item",
+        {"ours": costs_per_item(optioned_at_once(options)), PLAIN: costs_per_item(ours_at_once)},
+        n=20_000, targets=(Target("<=", bound, PLAIN),), rounds=9, tiny=200,
+    )  # fmt: skip
+
+
 ROWS = [
     Row(
         "map-long-tail", "concurrent_map: median 10 ms, 1 % of 500 ms, 64 workers, in order", "calls/s",
@@ -103,5 +147,11 @@ ROWS = [
         n=10_000, targets=(Target(">=", 2.0, POOL),), rounds=5, tiny=100,
     ),
     at_once("map-at-once", ""),
+    optioned("key", "key", lambda: {"key": class_of}, 2.5),
+    optioned("rate", "a Rate of 10**9", rate, 2.5),
+    optioned("breaker", "a Breaker", breaker, 2.5),
+    optioned("dedup", "dedup", lambda: {"dedup": 1_000}, 2.5),
+    optioned("priority", "64 priorities", lambda: {"priority": class_of}, 2.5),
+    optioned("limits", "two Rates, one with costs, and a Budget", three_limits, 4.0),
 ]  # fmt: skip
 FREE_THREADED_ROWS = [at_once("ft-map-at-once", "free-threaded: ")]

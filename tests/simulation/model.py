@@ -436,11 +436,22 @@ class Model(Lanes):
         }
         if not self.expired:
             left["paused"] = admission.paused
-            left["priorities"] = admission._priority_labels._values if admission._priority_labels else 0
+            left["priorities"] = self._priorities_in_use(admission)
         for name, value in left.items():
             self.demand(not value, f"left at the end: {name}: {value!r}")
         for lane in [*admission._lanes.values(), *admission._retired]:
             self._check_lane(lane)
+
+    def _priorities_in_use(self, admission: Any) -> list[float]:
+        """Of sub-queues that count items at the end. The others are empty: so many are kept."""
+        if admission._priority_labels is None:
+            return []
+        queues = [each for lane in (*admission._lanes.values(), *admission._retired) for each in lane.queues.items()]
+        empty = sum(not items for _, (_, items) in queues)
+        self.demand(empty == admission._empty_queues, f"{empty} empty sub-queues (counted: {admission._empty_queues})")
+        values = admission._priority_labels._values
+        self.demand(set(values) == {priority for priority, _ in queues}, f"labels of {values}")
+        return [priority for priority, (_, items) in queues if items]
 
     def _check_lane(self, lane: Any) -> None:
         self.demand(not lane.waiting and not lane.line, f"items are left in the lane of key {lane.key}")

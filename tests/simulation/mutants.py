@@ -565,8 +565,8 @@ MUTANTS = [
     Mutant(
         "a cost rate counts starts",
         "gate",
-        "            return items[0].costs\n",
-        "            return (1.0,) * len(limits)\n",
+        "            return items[0].costs if self._options.has_costs else self._unit\n",
+        "            return self._unit\n",
         25,
     ),
     Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),

@@ -164,7 +164,7 @@ class World:
 
     def next_slots(self, key: Any) -> dict[Any, float]:
         """From when on each rate has slots, of the map and of that key."""
-        limits = self.scheduler.options.local_limits
+        limits = self.scheduler.options.limits
         found = {}
         for limit, name in zip(limits, self.limit_names, strict=True):
             account = limit._accounts.get(key) if limit.per_key else limit._account

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 IDLE_LIMIT = 4_096  # lanes that are kept without items in flight, for keys that come again
 LAST = math.inf  # the priority of null; compares greater than every int
+KEPT_QUEUES = 64  # empty sub-queues that are kept, for priorities that come again
 _STEP = 1 << 16  # between the labels of two neighbouring priorities, at first
 _EDGE = (1 << 31) - 1  # the largest label: a C int
 
@@ -110,6 +111,7 @@ class Admission:
         self._lanes_limit = IDLE_LIMIT
         self._retired: deque[Lane] = deque()  # dropped by the reader; their sub-queues are removed with the next items
         self._numbers = count()
+        self._empty_queues = 0  # sub-queues without items that are ready, running or resting; only with priorities
         self._lone = Lane(None, 1, deque())
         if self._plain:
             self._lanes[None] = self._lone
@@ -168,6 +170,8 @@ class Admission:
         """Make as many items ready as limits allow. The others wait in their lanes."""
         while self._retired:
             lane = self._retired.popleft()
+            if self._priority_labels is not None:
+                self._empty_queues -= len(lane.queues)
             for priority in list(lane.queues):
                 self._remove_queue(lane, priority)
             if self.forget is not None:
@@ -230,7 +234,7 @@ class Admission:
         entry = lane.queues[item.priority]
         entry[1] -= 1
         if self._priority_labels is not None and not entry[1]:
-            self._remove_queue(lane, item.priority)
+            self._emptied(lane, item.priority)
         if self._limited:
             self.keep(item)
             self._fill(lane)
@@ -297,6 +301,8 @@ class Admission:
         entry = lane.queues.get(priority)
         if entry is None:
             entry = lane.queues[priority] = [self._add_queue(lane, priority), 0]
+        elif not entry[1] and self._priority_labels is not None:
+            self._empty_queues -= 1
         entry[1] += items
         queue: SubQueue[Hashable, Item] = entry[0]
         return queue
@@ -309,6 +315,13 @@ class Admission:
         queue = self.queue.add((lane, priority), priority=label, weight=lane.weight, enabled=enabled)
         self._priority_labels.join(priority, queue)
         return queue
+
+    def _emptied(self, lane: Lane, priority: float) -> None:
+        """No item of the sub-queue is ready, running or resting."""
+        if self._empty_queues < KEPT_QUEUES:
+            self._empty_queues += 1
+        else:
+            self._remove_queue(lane, priority)
 
     def _remove_queue(self, lane: Lane, priority: float) -> None:
         queue = lane.queues.pop(priority)[0]
@@ -380,7 +393,7 @@ class Admission:
         entry = lane.queues[item.priority]
         entry[1] -= 1
         if not entry[1]:
-            self._remove_queue(lane, item.priority)
+            self._emptied(lane, item.priority)
 
 
 def _shown(key: Hashable) -> str:

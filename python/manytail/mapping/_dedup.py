@@ -9,7 +9,7 @@ and the others follow that one. Results are kept for `limit` identities; the old
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 from ._item import Item
@@ -22,7 +22,7 @@ class Dedup:
         self._limit = limit
         self._leaders: dict[str, Item] = {}
         self._followers: dict[str, deque[Item]] = {}
-        self._results: dict[str, Any] = {}  # the newest last
+        self._results: OrderedDict[str, Any] = OrderedDict()  # the newest last; quicker than a dict to drop the oldest
         self.following = 0
 
     def leads(self, item: Item) -> bool:
@@ -42,11 +42,14 @@ class Dedup:
 
     def succeeded(self, leader: Item) -> list[Item]:
         """Keep the result of a leader. Returns its followers, which have the same result."""
-        self._results[leader.identity] = leader.result
+        identity = leader.identity
+        self._results[identity] = leader.result
         if len(self._results) > self._limit:
-            del self._results[next(iter(self._results))]
-        del self._leaders[leader.identity]
-        followers = list(self._followers.pop(leader.identity, ()))
+            self._results.popitem(last=False)
+        del self._leaders[identity]
+        if identity not in self._followers:
+            return []
+        followers = list(self._followers.pop(identity))
         self.following -= len(followers)
         for item in followers:
             item.result = leader.result

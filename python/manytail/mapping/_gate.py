@@ -23,6 +23,7 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
+    handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
     refused, answered        items that failed, or got the result of an equal item, without a call
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
@@ -37,7 +38,8 @@ at most `workers` keys at a time. The others wait for their turn to ask; the mor
 
 Invariants
     _asking        keys for which more of a shared limit is asked for: at most `workers`
-    starts         calls in `ready` or with a worker: at most `workers`. What they took of the limits ends with them
+    starts         calls in `ready`, handed over or with a worker: at most `workers`. What they took of the limits ends
+                   with them
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
@@ -56,7 +58,7 @@ from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._item import Batch, Item
-from ._ledger import Never, Taken, Wait
+from ._ledger import Never, Wait
 from ._limits import Budget, Owner
 from ._options import Options
 from ._types import BreakerOpen
@@ -117,15 +119,21 @@ class Gate:
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
+        self._passed: list[Item] = []  # to be put in `ready` at the end of `dispatch`
+        self.hands_over = False  # the caller of `dispatch` is a worker without a call, which gets one in `handed`
+        self.handed: Item | None = None
         self._asking = 0
         self._to_ask: list[tuple[float, int, Lane]] = []  # a heap, by priority and arrival
         self._numbers = count()
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
+        self._chooses = self._dedup is not None or self._within < math.inf
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
         in_order = options.order == "key" and options.prioritised
+        self._unit = (1.0,) * len(options.limits)  # what a call takes of limits without a cost
+        self._books = options.wants_delivery or any(limit.name is not None for limit in options.limits)
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
@@ -191,22 +199,29 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, full: bool, now: float) -> None:
-        self._listen(now)
-        self._admit_again(full, now)
-        self.wake_at = self._former.due
+        if self.owner is not None and self.owner.woken:
+            self._listen(now)
+        if self._changed or self._leaders or self._batched:
+            self._admit_again(full, now)
+        self.wake_at = self._former.due if self._batched else math.inf
         queue, workers = self._admission.queue, self._options.workers
         while len(self.starts) < workers:
             if queue.empty():
                 if self._next_may_ask(now):
                     continue
                 self._wait_for_nothing(now)
-                return
+                break
             if self._blocked_until > now:
                 self.wake_at = min(self.wake_at, self._blocked_until)
-                return
+                break
             call = queue.peek()  # a call that has to wait stays where it is, and keeps the turn of its key
-            if self._choose(call, now):
+            if not self._chooses or self._choose(call, now):
                 self._start(call, now)
+        if self._passed and self.hands_over and self.ready.empty():  # else those in `ready` come first
+            self.handed, self.hands_over = self._passed.pop(0), False
+        if self._passed:
+            self._ready.put_many(self._passed)
+            self._passed.clear()
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
@@ -230,11 +245,7 @@ class Gate:
     def _choose(self, call: Item, now: float) -> bool:
         """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
         Returns whether any is left."""
-        chosen = call.members()
-        if self._dedup is not None:
-            chosen = [item for item in chosen if self._is_called(item)]
-        if self._within < math.inf:
-            chosen = [item for item in chosen if not self._gave_up(item, now)]
+        chosen = [item for item in call.members() if self._is_called(item) and not self._gave_up(item, now)]
         if not chosen:
             self._take_out(call)
             self._begin(call)
@@ -244,7 +255,8 @@ class Gate:
         return bool(chosen)
 
     def _is_called(self, item: Item) -> bool:
-        assert self._dedup is not None
+        if self._dedup is None:
+            return True
         if self._dedup.answered(item):
             self.answered.append(item)
             return False
@@ -256,7 +268,7 @@ class Gate:
 
     def _gave_up(self, item: Item, now: float) -> bool:
         """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
-        over = item.attempts > 0 and self.is_over(item, now)
+        over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)
         if over:
             self.refused.append((item, item.last_error))
         return over
@@ -267,22 +279,25 @@ class Gate:
         if self.owner is not None and not self._take(call, start, now):
             return
         self._take_out(call)
-        lane, members = call.lane, call.members()
+        lane = call.lane
         if self._limits_lanes:
             limits = self._limits_of(lane)
             if limits.breaker is not None:
                 start.period = limits.breaker.started()
-            self.recheck(lane, now)
+            if limits.until > now:
+                self.recheck(lane, now)
         self._begin(call)
-        self._admission.keep(call)
+        if lane.ready:
+            self._admission.keep(call)
         self.starts[call] = start
-        for item in members:
-            if item.attempts == 0:
-                item.first_start = now
+        if self._within < math.inf:
+            for item in call.members():
+                if item.attempts == 0:
+                    item.first_start = now
         if self._batched:
-            for item in members:
+            for item in call.members():
                 item.attempts += 1
-        self._ready.put(call)
+        self._passed.append(call)
 
     # ------------------------------------------------------------------------------------------------ the ledger
     def _take(self, call: Item, start: Start, now: float) -> bool:
@@ -295,11 +310,11 @@ class Gate:
             start.accounts, waiters = lane.accounts, lane.waiters
         else:
             start.accounts, waiters = owner.accounts, owner.waiters
-        start.costs = self._costs(call.members())
+        start.costs = self._costs(call.members()) if self._batched or self._options.has_costs else self._unit
         may_ask = not self._keyed or self._asking < self._options.workers
         answer = owner.take(waiters, start.accounts, start.costs, now, may_ask)
-        if isinstance(answer, Taken):
-            start.until = answer.until
+        if isinstance(answer, float):
+            start.until = answer
             return True
         if isinstance(answer, Never):
             self._refuse(call, answer, start.costs[start.accounts.index(answer.account)])
@@ -309,11 +324,10 @@ class Gate:
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
         """What a call of these items takes of each limit."""
-        limits = self._options.limits
-        if not self._options.has_costs or not items:
-            return (float(len(items)),) * len(limits)
         if len(items) == 1:
-            return items[0].costs
+            return items[0].costs if self._options.has_costs else self._unit
+        if not self._options.has_costs or not items:
+            return (float(len(items)),) * len(self._unit)
         return tuple(map(math.fsum, zip(*(item.costs for item in items), strict=True)))
 
     def _wait(self, call: Item, answer: Wait, now: float) -> None:
@@ -374,7 +388,8 @@ class Gate:
     def _listen(self, now: float) -> None:
         """Who was woken asks again."""
         owner = self.owner
-        while owner is not None and owner.woken:
+        assert owner is not None
+        while owner.woken:
             waiter = owner.woken.popleft()
             lane = waiter.lane
             if lane is None:
@@ -398,6 +413,9 @@ class Gate:
         """The call has ended. costs: of its items that were not deferred, if some were."""
         if self.owner is None or start.is_settled:
             return
+        if costs is None and not self._books:
+            self.owner.end(start.accounts, start.costs, start.costs, now)
+            return
         said = (call.spent or {}) if self._options.wants_delivery else {}
         spent = []
         for index, limit in enumerate(self.owner.limits):
@@ -409,7 +427,7 @@ class Gate:
                 if name is not None:
                     self.spent[name] = self.spent.get(name, 0.0) + amount
             spent.append(amount)
-        self.owner.end(start.accounts, start.costs, spent, now)
+        self.owner.end(start.accounts, start.costs, tuple(spent), now)
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""
@@ -468,7 +486,8 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ calls end
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
-        self._settle(start, item, now)
+        if self.owner is not None:
+            self._settle(start, item, now)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
         self._answer_followers(item)
@@ -508,6 +527,7 @@ class Gate:
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
+            self._recheck_next(lane)
             self.recheck(lane, now)
             self._withdraw(lane, now)
 
@@ -546,17 +566,23 @@ class Gate:
             item.lane.limits.breaker.undone(start.period)
 
     def _end(self, item: Item) -> Start:
-        """The call has left `ready` and its worker. `dispatch` rechecks its key."""
-        if item.lane.limits is not None:
-            self._changed[item.lane] = None
+        """The call has left `ready` and its worker. `dispatch` rechecks its key, if that is disabled."""
+        if item.lane in self._admission.paused:
+            self._recheck_next(item.lane)
         return self.starts.pop(item)
 
     # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float, now: float) -> None:
         self._admission.pause(lane, until)
+        self._recheck_next(lane)
         if self.owner is not None and not self._options.keyed:
             self.owner.pause(until)
         self._withdraw(lane, now)
+
+    def _recheck_next(self, lane: Lane) -> None:
+        """In `dispatch`, which may come later than the event."""
+        if lane.limits is not None:
+            self._changed[lane] = None
 
     def recheck(self, lane: Lane, now: float) -> None:
         """Disable the lane until all its limits allow a call, or enable it."""

@@ -312,6 +312,9 @@ class LeasedPermits(Leased, Permits):
         self.say(now if self.allotted > self._most else now + self.requests.ahead)
         return True
 
+    def is_stuck(self, cost: float, own: int, now: float) -> bool:
+        return False  # other processes may hold something
+
     def wanted(self, need: float) -> float:
         return max(self._peak, need)  # besides what it has: twice as much
 

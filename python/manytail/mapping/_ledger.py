@@ -60,12 +60,6 @@ class Waiter:
         self.passed = False  # it did not take in its turn
 
 
-class Taken(NamedTuple):
-    """The call may start, until that time."""
-
-    until: float
-
-
 class Wait(NamedTuple):
     """The call has to wait: ask again at `at`, or when woken."""
 
@@ -83,6 +77,8 @@ class Account:
     """What all kinds of accounts share: the queue of those that wait."""
 
     __slots__ = ("key", "limit", "of_key", "paused_until", "queue", "turn", "users")
+
+    holds = True  # the end of a call changes it, also of one that spent its cost
 
     def __init__(self, limit: Any, of_key: bool = False, key: Any = None) -> None:
         self.limit = limit
@@ -180,9 +176,12 @@ class Account:
 
     def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
         """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
+        if not self.queue:
+            self.end(cost, spent, now)
+            return
         first = self._first()
         was_full = first is not None and self.room_at(first.cost, now) == math.inf
-        if self.end(cost, spent, now) and self.queue:
+        if self.end(cost, spent, now):
             if was_full and first is not None and self.room_at(first.cost, now) < math.inf:
                 self.turn = now
             self.call_first(wakes)
@@ -193,6 +192,8 @@ class Tokens(Account):
 
     __slots__ = ("_burst", "_credit", "_interval", "_per", "_tat", "_waited")
 
+    holds = False
+
     def __init__(self, limit: Any, of_key: bool, key: Any, interval: float, burst: float, per: float) -> None:
         """interval: seconds per unit of cost. burst: seconds of the rate that may be taken ahead."""
         super().__init__(limit, of_key, key)
@@ -201,7 +202,7 @@ class Tokens(Account):
         self._per = per
         self._tat = -math.inf  # GCRA's theoretical arrival time: until then all is taken
         self._credit = 0.0
-        self._waited = (-math.inf, 0.0)  # when the last start was taken, and since when it had waited
+        self._waited = (-math.inf, 0.0)  # when the last start that had waited was taken, and since when it had
 
     def never(self, cost: float, now: float) -> bool:
         return False
@@ -212,10 +213,12 @@ class Tokens(Account):
     def take(self, cost: float, since: float, now: float) -> float:
         if self._waited[0] == now:  # a late timer rang for these starts together
             since = min(since, self._waited[1])
-        self._waited = now, since
+        if since < now:
+            self._waited = now, since
         slot = max(self._tat, now - max(self._credit, min(GRACE, now - since)))
         self._tat = slot + min(cost * self._interval, FOREVER)
-        self._credit = min(self._credit, max(0.0, now - self._tat))
+        if self._credit:
+            self._credit = min(self._credit, max(0.0, now - self._tat))
         return max(slot, now - GRACE) + LATE
 
     def end(self, cost: float, spent: float, now: float) -> bool:
@@ -257,9 +260,9 @@ class Permits(Account):
         self._reserved = self._reserved - cost if self._holds else 0.0  # without the error of sums
         return True
 
-    def is_stuck(self, cost: float, own: int) -> bool:
+    def is_stuck(self, cost: float, own: int, now: float) -> bool:
         """Whether that cost waits for the end of a call, and there are no more calls than so many."""
-        return self._holds <= own and self.room_at(cost) == math.inf
+        return self._holds <= own and self.room_at(cost, now) == math.inf
 
     def idle(self, now: float) -> bool:
         return super().idle(now) and not self._holds
@@ -282,7 +285,7 @@ class Spending(Permits):
         return self.paused_until if fits else math.inf
 
     def end(self, cost: float, spent: float, now: float) -> bool:
-        super().end(cost, spent, now)
+        Permits.end(self, cost, spent, now)
         self.settled += spent
         return True  # also where nothing is given back: who waits may have to hear that there never will be room
 
@@ -296,12 +299,31 @@ def take(
     accounts: Sequence[Account],
     costs: Sequence[float],
     now: float,
+    asks: bool,
     wakes: list[Waiter],
-    asks: bool = True,
-) -> Taken | Wait | Never:
-    """Take the costs of a call from all these accounts, or from none. waiters: what waits for each account, which is
-    the map or the key of the call. If the call has to wait, that of the account which blocks it longest stands in the
-    queue there. asks: what shared limits lack is asked for."""
+) -> float | Wait | Never:
+    """Take the costs of a call from all these accounts, or from none. Returns until when the call may start. waiters:
+    what waits for each account, which is the map or the key of the call. If the call has to wait, that of the account
+    which blocks it longest stands in the queue there. asks: what shared limits lack is asked for."""
+    for index, account in enumerate(accounts):
+        if account.queue or account.room_at(costs[index], now) > now:
+            hindrance = _hindrance(waiters, accounts, costs, now, wakes)
+            if hindrance is not None:
+                if asks:
+                    _ask_for_more(accounts, costs, now)
+                return hindrance
+            break
+    until = math.inf
+    for index, account in enumerate(accounts):
+        until = min(until, account.take(costs[index], min(waiters[index].since, now), now))
+    _leave_all(waiters, now, wakes)
+    return until
+
+
+def _hindrance(
+    waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
+) -> Wait | Never | None:
+    """Why the call may not start now. If it has to wait, it does from here on."""
     blocking, at = -1, now
     for index, account in enumerate(accounts):
         waiter, cost = waiters[index], costs[index]
@@ -313,16 +335,10 @@ def take(
             ready = max(ready, account.comes_before(waiter, now))
         if ready > at:
             blocking, at = index, ready
-    if blocking >= 0:
-        _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
-        if asks:
-            _ask_for_more(accounts, costs, now)
-        return Wait(at, accounts[blocking])
-    until = math.inf
-    for account, waiter, cost in zip(accounts, waiters, costs, strict=True):
-        until = min(until, account.take(cost, min(waiter.since, now), now))
-    _leave_all(waiters, now, wakes)
-    return Taken(until)
+    if blocking < 0:
+        return None
+    _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
+    return Wait(at, accounts[blocking])
 
 
 def _ask_for_more(accounts: Sequence[Any], costs: Sequence[float], now: float) -> None:
@@ -368,5 +384,6 @@ def end(
 ) -> None:
     """A call that took these costs has ended, once for each `take`. spent: what it took really, of each account; 0
     where it did not begin."""
-    for account, cost, amount in zip(accounts, costs, spent, strict=True):
-        account.settle(cost, amount, now, wakes)
+    for index, account in enumerate(accounts):
+        if account.holds or spent[index] != costs[index]:
+            account.settle(costs[index], spent[index], now, wakes)

@@ -37,7 +37,7 @@ from . import _checks, _exchange, _ledger
 from ._grants import Terms
 from ._idempotency import idempotency_key
 from ._leased import Leased, LeasedPermits, LeasedSpending, LeasedTokens
-from ._ledger import Account, Never, Permits, Spending, Taken, Tokens, Wait, Waiter
+from ._ledger import Account, Never, Permits, Spending, Tokens, Wait, Waiter
 from ._loop_event import loop_event
 from ._types import BudgetExceeded
 
@@ -63,53 +63,64 @@ class Guard:
 
 
 # The threads that are in a section, and what finalizers have left to them.
-_inside: dict[int, deque[Callable[[], object]]] = {}
+_inside: dict[int, list[Callable[[], object]]] = {}
 
 
-def _guarded(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
-    """Call step(wakes) under these locks, then wake the owners, except for the asker. A finalizer that interrupts a
-    section leaves the step to that thread, and gets None. An exception of a signal handler is raised when the step is
-    done."""
+def _guarded(guards: Sequence[Guard], asker: Owner | None, step: Callable[..., Any], *arguments: Any) -> Any:
+    """`_section`, for a step that counts as done where a signal handler raises: that is raised then."""
+    result, interruption = _section(guards, asker, step, arguments)
+    if interruption is not None:
+        raise interruption
+    return result
+
+
+def _section(
+    guards: Sequence[Guard], asker: Owner | None, step: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
+    """Call step(*arguments, wakes) under these locks, then wake the owners, except for the asker. Returns its result,
+    and what a signal handler raised meanwhile. A finalizer that interrupts a section leaves the step to that thread,
+    and gets None."""
     here = get_ident()
     left = _inside.get(here)
     if left is not None:
-        left.append(partial(_guarded, guards, step, asker))
-        return None
+        left.append(partial(_guarded, guards, asker, step, *arguments))
+        return None, None
     wakes: list[Waiter] = []
-    later = _inside[here] = deque()
+    later: list[Callable[[], object]] = []
+    _inside[here] = later
+    interruption = None
     try:
-        result, interruption = _locked(guards, step, wakes)
+        for guard in guards:
+            interruption = _acquired(guard.lock) or interruption
+        try:
+            result = step(*arguments, wakes)
+        finally:
+            for guard in guards:
+                guard.lock.release()
     finally:
         del _inside[here]
     for waiter in wakes:
         waiter.owner.woken.append(waiter)
         if waiter.owner is not asker:  # which looks at `woken` itself
             interruption = _insist(waiter.owner.wake) or interruption
-    while later:
-        interruption = _insist(later.popleft()) or interruption
-    if interruption is not None:
-        raise interruption
-    return result
+    for call in later:
+        interruption = _insist(call) or interruption
+    return result, interruption
 
 
 def _guarded_limit(limit: Limit, step: Callable[[list[Waiter]], Any]) -> Any:
-    return _guarded([limit._guard], step)
+    return _guarded([limit._guard], None, step)
 
 
-def _locked(guards: Sequence[Guard], step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> tuple[Any, Any]:
-    """The step's result, and what a signal handler raised during the wait for a lock."""
-    interruption, taken = None, 0
-    while taken < len(guards):
+def _acquired(lock: threading.Lock) -> BaseException | None:
+    """Acquire the lock. Returns what a signal handler raised during the wait."""
+    interruption = None
+    while True:
         try:
-            guards[taken].lock.acquire()
-            taken += 1
+            lock.acquire()
+            return interruption
         except BaseException as error:
             interruption = error
-    try:
-        return step(wakes), interruption
-    finally:
-        for guard in guards:
-            guard.lock.release()
 
 
 def _insist(call: Callable[[], object]) -> BaseException | None:
@@ -230,10 +241,10 @@ class Limit:
             found = self._accounts.get(key)
             if found is None:
                 found = self._accounts.setdefault(key, self._older.get(key) or self._new_account(key))
-            _guarded([self._guard], partial(_use, found, owner))
+            _guarded([self._guard], None, _use, found, owner)
             if self._accounts.get(key) is found:
                 return found
-            _guarded([self._guard], partial(_release, [found], owner))  # in between the idle ones were forgotten
+            _guarded([self._guard], None, _release, [found], owner)  # in between the idle ones were forgotten
 
     def _forget_idle(self) -> None:
         """Drop accounts of keys that are idle and unused: keep the others. Amortised constant time per account. Another
@@ -241,7 +252,7 @@ class Limit:
         self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
         self._older, self._accounts = self._accounts, {}
         for account in list(self._older.values()):
-            if not _guarded([self._guard], partial(_is_idle, account, time.monotonic())):
+            if not _guarded([self._guard], None, _is_idle, account, time.monotonic()):
                 self._accounts.setdefault(account.key, account)
         self._older = {}
         self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
@@ -482,6 +493,7 @@ class Owner:
         self.accounts: tuple[Account, ...] = () if self.keyed else self.accounts_of(None)
         self.waiters = (self.waiter,) * len(self.accounts)
         self._guards = sorted({limit._guard for limit in self.limits}, key=id)
+        self._holds = any(limit._account.holds for limit in self.limits)
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
         self.used: dict[Account, int] = {}  # accounts of keys, and how often; under their guards
         self.left = False  # the map has ended
@@ -505,14 +517,14 @@ class Owner:
         if limit not in self.held or isinstance(limit, Concurrency):
             return limit in self.held
         own = self.held.count(limit)
-        return isinstance(limit, Budget) and bool(_guarded([limit._guard], partial(_is_stuck, account, cost, own)))
+        return isinstance(limit, Budget) and bool(_guarded([limit._guard], None, _is_stuck, account, cost, own, time.monotonic()))
 
     def release(self, accounts: Sequence[Account], waiters: Sequence[Waiter] | None = None) -> None:
         """This map does not use these accounts of a key, nor its waiters, any longer."""
         for waiter in set(waiters or ()) - {self.waiter}:
             self.leave(waiter, time.monotonic())
             self._waiters.pop(waiter, None)
-        _guarded(self._guards, partial(_release, accounts, self), self)
+        _guarded(self._guards, self, _release, accounts, self)
 
     def take(
         self,
@@ -522,21 +534,19 @@ class Owner:
         now: float,
         asks: bool = True,
     ) -> Any:
-        """Taken, Wait or Never. waiters: for each account that of the map, or of the call's key. asks: what shared
-        limits lack is asked for."""
+        """Until when the call may start, or Wait or Never. waiters: for each account that of the map, or of the call's
+        key. asks: what shared limits lack is asked for."""
         left = _inside.get(get_ident())
         if left is not None:  # a finalizer interrupts a section: it is not answered, and this owner asks again
             left.append(partial(self._ask_again, waiters[0]))
             return Wait(math.inf, accounts[0])
-        answers: list[Any] = []
-        try:
-            _guarded(self._guards, partial(_take, answers, waiters, accounts, costs, now, asks), self)
-        except BaseException:  # of a signal handler
-            if answers and isinstance(answers[0], Taken):
+        answer, interruption = _section(self._guards, self, _ledger.take, (waiters, accounts, costs, now, asks))
+        if interruption is not None:
+            if isinstance(answer, float):
                 self.end(accounts, costs, (0.0,) * len(costs), now)
-            raise
+            raise interruption
         self._exchange()
-        return answers[0]
+        return answer
 
     def _exchange(self) -> None:
         for exchange in self.exchanges:
@@ -554,21 +564,22 @@ class Owner:
 
     def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
         """A call has ended that took these costs. spent: what it took really, of each account."""
-        _guarded(self._guards, partial(_ledger.end, accounts, costs, spent, now), self)
-        self._exchange()
+        if self._holds or spent != costs:
+            _guarded(self._guards, self, _ledger.end, accounts, costs, spent, now)
+            self._exchange()
 
     def pause(self, until: float) -> None:
         """Nothing starts under the rates of this map before that time."""
-        _guarded(self._guards, partial(_pause, [limit._account for limit in self.limits], until))
+        _guarded(self._guards, None, _pause, [limit._account for limit in self.limits], until)
         self._exchange()
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """It waits for nothing."""
-        _guarded(self._guards, partial(_ledger.leave, waiter, now), self)
+        _guarded(self._guards, self, _ledger.leave, waiter, now)
 
     def leave_all(self, now: float) -> None:
         """The map ends: nothing of it waits, and it uses no account of a key."""
-        _guarded(self._guards, partial(_leave_for_good, self, list(self._waiters), now), self)
+        _guarded(self._guards, self, _leave_for_good, self, list(self._waiters), now)
         self._waiters.clear()
         for exchange in self.exchanges:
             exchange.leave(self)
@@ -576,18 +587,6 @@ class Owner:
 
 def _ignore(error: BaseException) -> None:
     """The owner waits for nothing."""
-
-
-def _take(
-    answers: list[Any],
-    waiters: Sequence[Waiter],
-    accounts: Sequence[Account],
-    costs: Sequence[float],
-    now: float,
-    asks: bool,
-    wakes: list[Waiter],
-) -> None:
-    answers.append(_ledger.take(waiters, accounts, costs, now, wakes, asks))
 
 
 def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> None:
@@ -599,8 +598,8 @@ def _release(accounts: Sequence[Account], owner: Owner, wakes: list[Waiter]) -> 
                 del owner.used[account]
 
 
-def _is_stuck(account: Any, cost: float, own: int, wakes: list[Waiter]) -> bool:
-    stuck: bool = account.is_stuck(cost, own)
+def _is_stuck(account: Any, cost: float, own: int, now: float, wakes: list[Waiter]) -> bool:
+    stuck: bool = account.is_stuck(cost, own, now)
     return stuck
 
 
@@ -724,7 +723,7 @@ class Block:
         answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now)
         if isinstance(answer, Never):
             raise self._limit.refusal(self._cost)
-        if isinstance(answer, Taken):
+        if isinstance(answer, float):
             return None
         if owner.waits_for_itself(answer.account, self._cost):
             raise RuntimeError(f"{self._limit!r}: its own caller holds it, which would wait for itself")

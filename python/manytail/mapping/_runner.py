@@ -291,6 +291,25 @@ class Runner:
             if not events:
                 return
 
+    def succeeded_next(self, item: Item) -> Item | None:
+        """`succeeded`, where there is a gate and no memory, for a worker that is free then. Returns its next call, if
+        there is one: that goes through no queue, and wakes no other worker."""
+        events, gate, call = self._events, self.scheduler.gate, None
+        assert gate is not None
+        events.append(item)
+        for _ in iter(self._try_lock, False):
+            try:
+                gate.hands_over = call is None
+                self._handle()
+                if call is None:
+                    call, gate.handed = gate.handed, None
+            finally:
+                gate.hands_over = False
+                self._lock.release()
+            if not events:
+                break
+        return call
+
     def failed(self, item: Item, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):
@@ -409,6 +428,8 @@ class Runner:
             items = next(self.source, None)
             if items is None:
                 self._input_ended(None)
+                if self.scheduler.gate is not None:
+                    self.scheduler.dispatch(self.now())  # no batch lingers
                 return
             self._pending, self._fed = items, 0
             room = self._feed(room)
@@ -434,6 +455,20 @@ class Runner:
             room = scheduler.room()
         return room
 
+    def is_hungry(self) -> bool:
+        """Whether a worker may have nothing to do before another event comes. If not, items that were read may wait for
+        that one."""
+        scheduler, workers = self.scheduler, self.options.workers
+        if scheduler.gate is not None:
+            return len(scheduler.gate.starts) < workers
+        return scheduler.ready.qsize() < workers or bool(scheduler.admission.paused)
+
+    def more_read(self, items: list[Item]) -> None:
+        """From the reader: some of the items that it was asked for."""
+        if not self.stopping:
+            self._pending = self._pending[self._fed :] + items
+            self._fed = 0
+
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
         """From the reader: the items, or None at the end of the input. error: what the input raised instead."""
         self.read_next.clear()
@@ -443,7 +478,7 @@ class Runner:
         if items is None:
             self._input_ended(error)
         elif self.memory is None:
-            self._pending, self._fed = items, 0
+            self.more_read(items)
         else:
             self.scheduler.first_came(self.now())
             self._looking += len(items)

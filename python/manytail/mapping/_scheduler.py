@@ -308,7 +308,7 @@ class Scheduler:
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
         self._complete(item)
-        if gate is not None:
+        if gate is not None and gate.answered:
             self._apply_gate_effects()
 
     def _book(self, call: Item) -> None:
@@ -587,16 +587,18 @@ class Scheduler:
 
     # -------------------------------------------------------------------------------------------- where there is a gate
     def dispatch(self, now: float) -> None:
-        assert self.gate is not None
-        if self._open:
-            self.gate.dispatch(self.in_flight >= self.window, now)
+        gate = self.gate
+        assert gate is not None
+        if not self._open:
+            return
+        gate.dispatch(self.in_flight >= self.window, now)
+        self._apply_gate_effects()
+        while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
+            gate.dispatch(self.in_flight >= self.window, now)
             self._apply_gate_effects()
-            while self._open and self.gate.unsettled:  # an item failed without a call: its first follower leads
-                self.gate.dispatch(self.in_flight >= self.window, now)
-                self._apply_gate_effects()
-            self.wake_at = min(self.wake_at, self.gate.wake_at)
-            if self.gate.error is not None:
-                self.fail(self.gate.error)
+        self.wake_at = min(self.wake_at, gate.wake_at)
+        if gate.error is not None:
+            self.fail(gate.error)
 
     def missed(self, item: Item, now: float) -> None:
         assert self.gate is not None
@@ -607,6 +609,7 @@ class Scheduler:
         self._fail_waiting(item.lane, now)
 
     def _apply_gate_effects(self) -> None:
+<<<<<<< HEAD
         assert self.gate is not None
         answered, self.gate.answered = self.gate.answered, []
         for item in answered:
@@ -616,6 +619,21 @@ class Scheduler:
         for item, error in refused:
             self._fail(item, error, False if error is item.last_error else None)  # that of its last call was judged
         self._schedule_rechecks()
+=======
+        gate = self.gate
+        assert gate is not None
+        if gate.answered:
+            answered, gate.answered = gate.answered, []
+            for item in answered:
+                self.remembered += 1
+                self._complete(item)
+        if gate.refused:
+            refused, gate.refused = gate.refused, []
+            for item, error in refused:
+                self._fail(item, error)
+        if gate.rechecks:
+            self._schedule_rechecks()
+>>>>>>> speed
 
     def _schedule_rechecks(self) -> None:
         assert self.gate is not None

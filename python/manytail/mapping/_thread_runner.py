@@ -38,8 +38,8 @@ class ThreadRunner(Runner):
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
-        read under the lock then, by whoever fills the window, if items go from the input straight into flight."""
-        if never_blocks and self.memory is None and self.scheduler.gate is None:
+        read under the lock then, by whoever fills the window, if no idempotency keys are computed there."""
+        if never_blocks and not self.options.identifies:
             self.source = source
             self.locked(self.go_on)
             return
@@ -58,15 +58,25 @@ class ThreadRunner(Runner):
             self.fail(error)
 
     def _read_all(self, source: Iterator[list[Item]]) -> None:
+        room = 0
         while True:
             items = error = None  # a waiting reader keeps no item alive
-            self.read_next.wait()  # type: ignore[attr-defined]
+            if room <= 0:
+                self.read_next.wait()  # type: ignore[attr-defined]
+                room = self.room
             if self.stopping:
                 return
             try:
                 items = next(source, None)
             except BaseException as raised:
                 error = raised
+            room -= len(items or ())
+            if items is not None and room > 0 and self.memory is None:
+                self._events.append((self.more_read, items))
+                if self.is_hungry():
+                    self.settle()
+                continue
+            room = 0
             self.locked(self._items_read, items, error)
             if items is None:
                 return

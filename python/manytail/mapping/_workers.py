@@ -268,19 +268,24 @@ class ThreadWorkers:
     def _serve(self, call: Callable[[Item], Any], timings: Timings) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         get, reports_starts = scheduler.ready.get, scheduler.reports_starts
-        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        asks = not (scheduler.gate is None and runner.memory is None)
-        memory = runner.memory
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
+        memory = runner.memory
+        succeeded = runner.succeeded if single else runner.returned
+        asks = not (scheduler.gate is None and memory is None)
+        skip = runner.skip_late if memory is None else runner.skip
+        if single and scheduler.gate is not None and memory is None:
+            succeeded = runner.succeeded_next
+        following = None  # its next call
         while True:
             item = None  # an idle worker keeps no item alive
             try:
-                item = get()
+                item = get() if following is None else following
             except ShutDown:
                 return
+            following = None
             if scheduler.halted:
                 return
-            if asks and runner.skip(item):
+            if asks and skip(item):
                 continue
             item.attempts += 1
             if reports_starts:
@@ -296,7 +301,7 @@ class ThreadWorkers:
                     end(item.read)
                 else:
                     item.began = timings.end_attempt()
-                succeeded(item)
+                following = succeeded(item)
                 if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                     recorded.result()
 
