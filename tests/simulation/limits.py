@@ -70,7 +70,7 @@ class GatedModel(Model):
         )
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.demand(not self.is_over(record, now), f"{record} starts, {now - record.first_start} s after its first start")
-        if record.attempts == 0:
+        if settings.within is not None and record.attempts == 0:  # there are no batches then
             record.first_start = now
         self.start(record, now)
         if settings.dedup:
