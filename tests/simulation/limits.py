@@ -69,8 +69,8 @@ class GatedModel(Model):
             not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}"
         )
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
-        self.demand(not self.is_over(record, now), f"{record} starts, {now - record.first_start} s after its first start")
-        if record.attempts == 0:
+        self.demand(not self.is_over(record, now), f"{record} starts, too long after its first start")
+        if settings.within is not None and record.attempts == 0:  # there are no batches then
             record.first_start = now
         self.start(record, now)
         if settings.dedup:
@@ -89,10 +89,11 @@ class GatedModel(Model):
         self.offered[record] = until
         self.limit(lane, now)
 
-    def is_over(self, record: Record, at: float) -> bool:
-        """Whether no attempt of the item may start then, because its first one started too long before."""
+    def is_over(self, record: Record, at: float, counted: int = 0) -> bool:
+        """Whether no attempt of the item may start then, because its first one started too long before. counted: 1 if
+        its attempts count that one."""
         within = self.settings.within
-        return within is not None and record.attempts > 0 and at > record.first_start + within
+        return within is not None and record.attempts > counted and at > record.first_start + within
 
     def _sums(self, running: float) -> list[tuple[str, float, float]]:
         """Of budget and concurrency: name, amount, and what is taken."""
@@ -137,7 +138,7 @@ class GatedModel(Model):
     def comes_late(self, record: Record, now: float) -> None:
         """A worker has taken it and does not begin its call."""
         until = self.late[record] = self.offered.pop(record)
-        over = record.attempts > 1 and self.is_over(record, now)
+        over = self.is_over(record, now, 1)
         self.demand(now > until - NEARLY or over, f"{record} is not too late for {until}")
 
     def take_back(self, record: Record, now: float) -> None:
@@ -175,8 +176,8 @@ class GatedModel(Model):
         self.demand(lane.until <= now, f"the call of {record} begins although its key is deferred until {lane.until}")
         self.demand(not lane.breaker.rests(now), f"the call of {record} begins while its breaker is open")
         self.demand(now <= until + NEARLY, f"the call of {record} begins at {now}, which is after {until}")
-        over = record.attempts > 1 and self.is_over(record, now)
-        self.demand(not over, f"an attempt of {record} begins at {now}, the first one started at {record.first_start}")
+        over = self.is_over(record, now, 1)
+        self.demand(not over, f"an attempt of {record} begins too long after the first one")
         self.begun[record] = None
         for option, key in (("rate", None), ("cost_rate", None), ("per_key_rate", record.key)):
             rate = settings.limits[option]
