@@ -609,17 +609,6 @@ class Scheduler:
         self._fail_waiting(item.lane, now)
 
     def _apply_gate_effects(self) -> None:
-<<<<<<< HEAD
-        assert self.gate is not None
-        answered, self.gate.answered = self.gate.answered, []
-        for item in answered:
-            self.remembered += 1
-            self._complete(item)
-        refused, self.gate.refused = self.gate.refused, []
-        for item, error in refused:
-            self._fail(item, error, False if error is item.last_error else None)  # that of its last call was judged
-        self._schedule_rechecks()
-=======
         gate = self.gate
         assert gate is not None
         if gate.answered:
@@ -630,10 +619,10 @@ class Scheduler:
         if gate.refused:
             refused, gate.refused = gate.refused, []
             for item, error in refused:
-                self._fail(item, error)
+                judged = False if error is item.last_error else None  # that of its last call was judged
+                self._fail(item, error, judged)
         if gate.rechecks:
             self._schedule_rechecks()
->>>>>>> speed
 
     def _schedule_rechecks(self) -> None:
         assert self.gate is not None
