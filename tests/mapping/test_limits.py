@@ -335,7 +335,7 @@ def test_a_map_that_has_ended_holds_nothing(end: str, timeout: float | None) -> 
                 list(results)
             assert taken
     with slots(2):  # it waits until the last running call has ended
-        assert money._account.never(1_000.0 - money.used()) is False  # type: ignore[attr-defined]
+        assert money._account.never(1_000.0 - money.used(), 0.0) is False  # type: ignore[attr-defined]
     with money(1_000.0 - money.used()):
         assert not slots._account.queue
 
@@ -520,9 +520,8 @@ def test_a_budget_that_waits_for_its_own_caller_is_refused(limited: str) -> None
         with money(6):
             spend(1) if limited == "block" else list(concurrent_map(str, [1], limits=money))
 
-    with Threads() as threads:
-        with pytest.raises(RuntimeError, match="its own caller holds it"):
-            threads.start(wait).result()
+    with Threads() as threads, pytest.raises(RuntimeError, match="its own caller holds it"):
+        threads.start(wait).result()
     with money(0):
         assert money._account._reserved == 0  # type: ignore[attr-defined]
 

@@ -379,8 +379,9 @@ def test_several_shared_limits_of_a_kind_hold_together(sqlite):
 
     euros = Budget(20.0, cost=lambda item: 2.0, shared=shared, name="euros")
     limits = [
-        Rate(1_000.0, shared=shared, name="second"), Rate(10_000.0, "minute", burst=100.0, shared=shared, name="minute"),
-        euros, Concurrency(3.0, shared=shared, name="connections"),
+        Rate(1_000.0, shared=shared, name="second"),
+        Rate(10_000.0, "minute", burst=100.0, shared=shared, name="minute"), euros,
+        Concurrency(3.0, shared=shared, name="connections"),
     ]  # fmt: skip
     assert mapped(fn, range(30), limits=limits, workers=8) == list(range(30))
     assert euros.used() == 15.0
@@ -429,7 +430,8 @@ def test_another_rate_is_logged_and_holds(sqlite, caplog):
     mapped(str, range(3), limits=rate(shared, 1e6))
     with caplog.at_level(logging.WARNING):
         mapped(str, range(3), limits=rate(shared, 2e6))
-    assert len([said for said in caplog.messages if "rate:rate of name 'a' changes from Terms(amount=1000000.0" in said]) == 1
+    change = "rate:rate of name 'a' changes from Terms(amount=1000000.0"
+    assert len([said for said in caplog.messages if change in said]) == 1
 
 
 @everywhere
@@ -550,7 +552,7 @@ def test_keys_without_a_stable_encoding_fail_their_items(sqlite):
     assert [index for index, result in enumerate(results) if result.result != str(index)] == [7]
     assert isinstance(results[7].error, TypeError)
     assert results[7].attempts == 0
-    assert sqlite.query("SELECT count(*) FROM manytail_limits") == [(7,)]  # six keys, NaN being one, and the rate of all
+    assert sqlite.query("SELECT count(*) FROM manytail_limits") == [(7,)]  # six keys, NaN being one, and all
 
 
 def test_what_was_paid_for_is_not_paid_for_again_when_its_slot_is_missed(sqlite, monkeypatch):

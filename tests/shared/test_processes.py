@@ -52,7 +52,8 @@ store.agree("codec", "schema")
 for group in range(20):
     store.record({(me * 1_000 + group * 10 + row).to_bytes(16, "big"): b"mine" for row in range(10)})
     store.record({(90_000 + group * 10 + row).to_bytes(16, "big"): b"%d" % me for row in range(10)})
-    asks = [Ask(b"rate:r", b"rate:r", b"h", 2.0), Ask(b"budget:b", b"budget:b", b"%d" % me, 6.0, 0.0, 3.0 * group, group)]
+    spent = Ask(b"budget:b", b"budget:b", b"%d" % me, 6.0, 0.0, 3.0 * group, group)
+    asks = [Ask(b"rate:r", b"rate:r", b"h", 2.0), spent]
     terms = {b"rate:r": Terms(100.0, 1.0), b"budget:b": Terms(1e9)}
     (lease, budget), now = store.exchange(1e9, terms, asks, [[(0, 2.0), (1, 6.0)]])
     print(lease.begin, budget.granted)

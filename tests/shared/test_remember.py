@@ -28,8 +28,8 @@ from manytail import (
 from manytail.mapping import _remember
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._item import Item
-from manytail.mapping._options import Options
 from manytail.mapping._ledger import LATE
+from manytail.mapping._options import Options
 from manytail.mapping._remember import Memory
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._thread_runner import ThreadRunner

@@ -264,7 +264,8 @@ def test_a_call_gets_all_that_it_needs_or_nothing(database):
     """The second call of a key is refused until its key has a slot, and takes nothing of the other limit."""
     store = Shared(database.url, "a")._store()
     terms = {b"rate:all": Terms(50.0, 1.0), b"rate:key": Terms(2.0, 1.0)}
-    asks = [Ask(b"rate:all", b"rate:all", b"h", 1.0), *(Ask(b"rate:key:%d" % n, b"rate:key", b"h", 1.0) for n in (1, 2))]
+    limits = {b"rate:all": b"rate:all", b"rate:key:1": b"rate:key", b"rate:key:2": b"rate:key"}
+    asks = [Ask(limit, group, b"h", 1.0) for limit, group in limits.items()]
     for _ in range(2):  # with the rows missing, and present
         (both, first, other), now = store.exchange(
             0.1, terms, asks, [[(0, 1.0), (1, 1.0)], [(0, 1.0), (1, 1.0)], [(0, 1.0), (2, 1.0)]]

@@ -846,14 +846,6 @@ MUTANTS = [
         shared=True,
     ),
     Mutant(
-        "more is kept than was told",
-        "leased",
-        "        self.allotted = max(self._reserved, min(self.allotted, used))\n",
-        "        used = max(self._reserved, min(self.allotted, used))\n        return_value = used\n        self._peak, self._told_at = self._reserved, now\n        return return_value\n",
-        0,
-        shared=True,
-    ),
-    Mutant(
         "a Budget's reservation is not used up by what is spent",
         "leased",
         "        self.allotted -= spent\n",

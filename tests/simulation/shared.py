@@ -7,8 +7,8 @@ does: it looks results up, and records new ones in groups.
 
 The service's log decides, whoever made the call:
 
-    rates        in any t seconds at most burst + the largest + rate * (t + LATE + the longest answer) calls start, of all and of
-                 each key; the same in cost
+    rates        in any t seconds at most burst + the largest + rate * (t + LATE + the longest answer) calls start, of
+                 all and of each key; the same in cost
     budget       what ended calls spent and running calls cost is never more than the amount
     concurrency  what runs costs never more than the amount
     asks         those of at most as many keys as a map has workers are on their way at a time

@@ -144,7 +144,7 @@ def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes:
         assert {row._error.type for row in found if row.n is None} == {"manytail.BudgetExceeded"}
         assert {row._error.attempts for row in found if row.n is None} == {0}
         assert len(notes.read()) == budget // 3
-        assert Budget(1, shared=shared, name="any").used() == budget // 3 * 3
+        assert Budget(budget, shared=shared, name="budget").used() == budget // 3 * 3
 
 
 def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes: Notes) -> None:

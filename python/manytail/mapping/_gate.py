@@ -33,8 +33,8 @@ A key at its limit (a limit with per_key, breaker) is disabled in the admission,
 waits for a limit of the map stays the next one, and nothing is taken out of the admission until `_blocked_until`, or
 until the ledger wakes the map. So a more urgent item that arrives in that time goes first.
 
-A lease of a shared limit that no call uses is wasted. So keys ask a database only when their next call is taken out, and
-at most `workers` keys at a time. The others wait for their turn to ask; the more urgent ask first.
+What a key is granted of a shared limit and does not use is wasted. So a key asks a database only when its next call is
+taken out, and at most `workers` keys ask at a time. The others wait for their turn; the more urgent ask first.
 
 Invariants
     _asking        keys for which more of a shared limit is asked for: at most `workers`

@@ -243,11 +243,14 @@ class LeasedTokens(Leased, Tokens):
 
     def take(self, cost: float, since: float, now: float) -> float:
         until = super().take(cost, since, now)
-        is_demanded = cost > 0 and (bool(self.queue) or since < now)
-        if is_demanded and self._end - self._tat < self.requests.lead + cost * self._interval and not self._later:
-            if not self.asked and self.retry_at <= now:
-                self.requests.ask([(self, cost)])
+        if cost and (self.queue or since < now) and self._is_nearly_used_up(cost, now):
+            self.requests.ask([(self, cost)])
         return until
+
+    def _is_nearly_used_up(self, cost: float, now: float) -> bool:
+        """Whether the next lease is to be asked for."""
+        left = self._end - self._tat - cost * self._interval
+        return left < self.requests.lead and not self._later and not self.asked and self.retry_at <= now
 
     def end(self, cost: float, spent: float, now: float) -> bool:
         self.spend(spent - cost, now)

@@ -516,8 +516,8 @@ class Owner:
         limit = account.limit
         if limit not in self.held or isinstance(limit, Concurrency):
             return limit in self.held
-        own = self.held.count(limit)
-        return isinstance(limit, Budget) and bool(_guarded([limit._guard], None, _is_stuck, account, cost, own, time.monotonic()))
+        own, now = self.held.count(limit), time.monotonic()
+        return isinstance(limit, Budget) and bool(_guarded([limit._guard], None, _is_stuck, account, cost, own, now))
 
     def release(self, accounts: Sequence[Account], waiters: Sequence[Waiter] | None = None) -> None:
         """This map does not use these accounts of a key, nor its waiters, any longer."""

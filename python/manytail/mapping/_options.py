@@ -30,7 +30,7 @@ from ._checks import (
     unwrapped,
     whole,
 )
-from ._limits import Budget, Concurrency, Limit, Rate
+from ._limits import Concurrency, Limit
 from ._policies import Batch, Breaker, On, Retry, answer, check_on
 from ._types import SpentNames
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from _thread import get_ident
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
 from types import MappingProxyType

@@ -271,10 +271,9 @@ class Store:
             return answers, now
 
         result = self.run(work, give_up=give_up)
+        changed = "shared: %s of name %r changes from %s to %s for all that use it"
         for limit, before, new in told:
-            log.warning(
-                "shared: %s of name %r changes from %s to %s for all that use it", limit.decode(), self._name, before, new
-            )
+            log.warning(changed, limit.decode(), self._name, before, new)
         self._told.update(terms)
         return result
 

@@ -3,8 +3,8 @@
     manytail_layout    one row: the version of the layout
     manytail_names     one row per name of a Shared: the codec of its results
     manytail_results   remembered results: the first record stays, unless it is older than max_age
-    manytail_limits    one row per limit, with its terms, and one per key of it: its state (`_grants`). Times are seconds
-                       since 1970 by the database's clock
+    manytail_limits    one row per limit, with its terms, and one per key of it: its state (`_grants`). Times are
+                       seconds since 1970 by the database's clock
     manytail_holds     what a process has of a limit, or waits for, and the number of its last report
 
 They are made in one transaction, under a lock so that one process at a time does it. Tables of another version are
