@@ -138,9 +138,10 @@ class WatchedEvent:
         return happened
 
 
-def watched_start(start: Callable[[], None]) -> None:
+def watched_start(start: Any) -> None:
     point("call start", sys._getframe(1))
     start_thread(start)
+    BEGUN.add(start.__self__)
     point("return start", sys._getframe(1))
 
 
