@@ -70,6 +70,7 @@ def submit_to_a_full_lane(go_on: threading.Event) -> Iterator[Callable[[], objec
 
 def map_of_an_executor(go_on: threading.Event) -> Iterator[Callable[[], object]]:
     with KeyedExecutor(1) as executor:
+        executor.submit(int).result()  # starts the thread: a start waits, too
         yield lambda: list(executor.map(lambda item: go_on.wait(), range(3)))
 
 
@@ -84,6 +85,7 @@ def map_where_futures_sleep_on(go_on: threading.Event) -> Iterator[Callable[[], 
 
 def map_by_completion(go_on: threading.Event) -> Iterator[Callable[[], object]]:
     with KeyedExecutor(1) as executor:
+        executor.submit(int).result()  # starts the thread: a start waits, too
         yield lambda: list(executor.map(lambda item: go_on.wait(), range(3), order="completion"))
 
 
