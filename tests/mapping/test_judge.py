@@ -86,7 +86,7 @@ def test_an_on_defers_the_items_of_a_batch_that_fn_got() -> None:
     batch, (called, _, refused, unreadable) = mixed_batch()
     error = OSError()
     scheduler = Scheduler(Options(batch=manytail.Batch(4), retry=Retry(0, lambda error: RetryLater(5), defer=8)))
-    others = [None, Verdict(Kind.FAIL, error=batch.refused[refused]), Verdict(Kind.FAIL, error=unreadable.error)]
+    others = [None, Verdict(Kind.FAIL, error=refused.error), Verdict(Kind.FAIL, error=unreadable.error)]
     assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.DEFER, 5), *others]
     called.deferred = 5.0
     assert scheduler.judge_batch(batch, error, 0.0) == [Verdict(Kind.FAIL, 5, error, pauses=True), *others]
@@ -161,7 +161,7 @@ def mixed_batch() -> tuple[Batch, list[Item]]:
     for item in items:
         item.lane = Lane(None, 1, [])
     batch = Batch(items)
-    batch.refused = {refused: OSError("refused")}
+    refused.error = OSError("refused")
     return batch, [called, known, refused, unreadable]
 
 
@@ -171,7 +171,7 @@ def test_retry_later_of_a_batch_defers_the_items_that_fn_got() -> None:
     assert verdicts == [
         Verdict(Kind.DEFER, 5),
         None,
-        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=refused.error),
         Verdict(Kind.FAIL, error=unreadable.error),
     ]
     assert (called.result, known.result) == (None, "recorded")
@@ -183,7 +183,7 @@ def test_a_batch_that_runs_out_of_time_fails_the_items_that_fn_got() -> None:
     assert Scheduler(Options(batch=manytail.Batch(4))).lost(batch, late) == [
         Verdict(Kind.FAIL, error=late),
         None,
-        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=refused.error),
         Verdict(Kind.FAIL, error=unreadable.error),
     ]
 
@@ -194,7 +194,7 @@ def test_a_result_of_the_wrong_length_fails_the_items_that_fn_got() -> None:
     assert Scheduler(Options(batch=manytail.Batch(4))).judge_results(batch, 0.0) == [
         Verdict(Kind.FAIL, error=wrong),
         None,
-        Verdict(Kind.FAIL, error=batch.refused[refused]),
+        Verdict(Kind.FAIL, error=refused.error),
         Verdict(Kind.FAIL, error=unreadable.error),
     ]
 

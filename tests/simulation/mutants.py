@@ -161,7 +161,7 @@ MUTANTS = [
     Mutant(
         "an attempt passes the gate although the time for attempts is over",
         "gate",
-        "        over = item.attempts > 0 and self.is_over(item, now)\n",
+        "        over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)\n",
         "        over = False\n",
         631,
     ),
@@ -182,8 +182,8 @@ MUTANTS = [
     Mutant(
         "each attempt begins the time for attempts anew",
         "gate",
-        "            if item.attempts == 0:\n                item.first_start = now\n",
-        "            if True:\n                item.first_start = now\n",
+        "                if item.attempts == 0:\n                    item.first_start = now\n",
+        "                item.first_start = now\n",
         493,
     ),
     # ------------------------------------------------------------------------------------------------ places and slots

@@ -189,6 +189,8 @@ class Process:
 
     def leave(self, owner: Any) -> None:
         self.owners.discard(owner)
+        if not self.owners:
+            self.requests.forget_calls()
         self.returning = self.requests.hurry = self.returning or not self.owners
         self.wake()
 

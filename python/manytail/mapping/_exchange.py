@@ -68,6 +68,7 @@ class Exchange:
             self._owners.discard(owner)
             if not self._owners:
                 self._give_up.set()
+                self.requests.forget_calls()
                 self._returning = self.requests.hurry = True
         self.wake()
 
