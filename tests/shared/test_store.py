@@ -293,23 +293,42 @@ def test_threads_never_spend_more_than_a_budget_together(database):
     assert shared._store().spent(b"budget:b") == spent <= 100.0
 
 
+def permits(store, holder, cost=0.0, want=0.0, kept=0.0, amount=10.0):
+    """Report what a holder has of a Concurrency, and ask for what the next call costs; 0: for nothing."""
+    group = b"concurrency:c"
+    ask, terms = Ask(group, group, holder, want or cost, kept), {group: Terms(amount, lease=5.0)}
+    (answer,), _ = store.exchange(0.1, terms, [ask], [[(0, cost)]] if cost else [])
+    return answer
+
+
 def test_permits_are_divided_while_others_wait_and_free_when_their_process_died(database):
-    store, terms = Shared(database.url, "a")._store(), Terms(10.0, lease=5.0)
-
-    def permits(holder, cost, want, kept):
-        ask = Ask(b"concurrency:c", b"concurrency:c", holder, want, kept)
-        (answer,), _ = store.exchange(0.1, {b"concurrency:c": terms}, [ask], [[(0, cost)]] if cost else [])
-        return answer
-
-    assert permits(b"one", 2.0, 100.0, 0.0).granted == pytest.approx(10.0)
-    assert permits(b"two", 1.0, 1.0, 0.0).granted == 0.0
-    assert permits(b"one", 0.0, 0.0, 10.0).most == 5.0
-    assert permits(b"one", 0.0, 0.0, 5.0).most == 5.0
-    assert permits(b"two", 1.0, 100.0, 0.0).granted == pytest.approx(5.0)
-    assert permits(b"three", 8.0, 8.0, 0.0).granted == 0.0
-    assert permits(b"one", 0.0, 0.0, 5.0).most == 2.0  # one call of the third costs 8
+    store = Shared(database.url, "a")._store()
+    assert permits(store, b"one", 2.0, 100.0).granted == pytest.approx(10.0)
+    assert permits(store, b"two", 1.0).granted == 0.0
+    assert permits(store, b"one", kept=10.0).most == 5.0
+    assert permits(store, b"one", kept=5.0).most == 5.0
+    assert permits(store, b"two", 1.0, 100.0).granted == pytest.approx(5.0)
+    assert permits(store, b"three", 8.0).granted == 0.0
+    assert permits(store, b"one", kept=5.0).most == 2.0  # one call of the third costs 8
     database.query("UPDATE manytail_holds SET expires_at = expires_at - 3600")
-    assert permits(b"three", 8.0, 8.0, 0.0).granted == 8.0
+    assert permits(store, b"three", 8.0).granted == 8.0
+
+
+def test_the_only_permit_goes_to_who_has_waited_longest(database):
+    store = Shared(database.url, "a")._store()
+    assert permits(store, b"one", 1.0, amount=1.0).granted == 1.0
+    assert permits(store, b"two", 1.0, amount=1.0).granted == 0.0
+    assert permits(store, b"one", kept=1.0, amount=1.0).most == 0.0
+    assert permits(store, b"one", 1.0, amount=1.0).granted == 0.0  # it returns the permit, and asks again at once
+    assert permits(store, b"two", 1.0, amount=1.0).granted == 1.0
+
+
+def test_who_comes_back_after_its_lease_starts_nothing_beside_those_who_got_its_permits(database):
+    store = Shared(database.url, "a")._store()
+    assert permits(store, b"one", 10.0).granted == 10.0
+    database.query("UPDATE manytail_holds SET expires_at = expires_at - 3600")
+    assert permits(store, b"two", 10.0).granted == 10.0
+    assert permits(store, b"one", kept=10.0).most == 0.0  # its calls still run
 
 
 def test_reset_forgets_limits_and_keeps_results(database):

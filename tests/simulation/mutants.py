@@ -206,7 +206,7 @@ MUTANTS = [
         "scheduler",
         "            self.retried += len(item.members())\n",
         "            self.retried += len(item.members())\n            item.lane.held -= 1\n",
-        23,
+        8,
     ),
     Mutant(
         "a finished item keeps its slot",
@@ -235,14 +235,14 @@ MUTANTS = [
         "admission",
         "item.lane.queues[0 if self._plain else item.priority][0]",
         "next(iter(item.lane.queues.values()))[0]",
-        5,
+        7,
     ),
     Mutant(
         "weights are ignored",
         "admission",
         "weight = 1 if self._weight_of is None else self._weight_of(item)",
         "weight = 1",
-        46,
+        106,
     ),
     Mutant(
         "the key's next priority starts before its first has started",
@@ -264,7 +264,7 @@ MUTANTS = [
         "admission",
         "        while self._by_priority and self._take_back_less_urgent(lane):\n",
         "        if self._by_priority and self._take_back_less_urgent(lane):\n",
-        493,
+        1_425,
     ),
     Mutant(
         "of equally urgent items the first gives its slot back (was real)",
@@ -330,7 +330,7 @@ MUTANTS = [
         "scheduler",
         "(due, next(self._numbers), item))\n        self.wake_at = min(self.wake_at, due)\n",
         "(due, next(self._numbers), item))\n",
-        0,
+        5,
     ),
     Mutant(
         "tick forgets the timeouts that are left",
@@ -339,7 +339,7 @@ MUTANTS = [
         "first = math.inf",
         3,
     ),
-    Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 4),
+    Mutant("an overdue call is given up twice", "scheduler", "            del self._running[item]\n", "", 10),
     Mutant(
         "a call that ended in time is given up",
         "scheduler",
@@ -406,21 +406,21 @@ MUTANTS = [
         "scheduler",
         "if attempt > retry.times or not answer:",
         "if attempt > retry.times + 1 or not answer:",
-        10,
+        8,
     ),
     Mutant(
         "`on` is not asked after the last attempt",
         "scheduler",
         "(attempt > retry.times and not callable(retry.on))",
         "attempt > retry.times",
-        100,
+        10,
     ),
     Mutant(
         "what `on` defers fails with its RetryLater",
         "scheduler",
         "return self._defer(item, answer, error)",
         "return self._defer(item, answer, answer)",
-        100,
+        8,
     ),
     Mutant("a backoff may be infinite", "scheduler", "0 <= value <= sys.float_info.max:", "0 <= value:", 31),
     Mutant(
@@ -466,7 +466,7 @@ MUTANTS = [
         "",
         0,
     ),
-    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 13),
+    Mutant("the window grows for a slow consumer", "scheduler", " or len(self.output) > self.buffered:", ":", 102),
     Mutant(
         "the window does not grow for keys",
         "scheduler",
@@ -517,13 +517,13 @@ MUTANTS = [
         "if self._failures",
         192,
     ),
-    Mutant("calls start beside the probe", "breaker", "math.inf if self._probing else self._until", "self._until", 148),
+    Mutant("calls start beside the probe", "breaker", "math.inf if self._probing else self._until", "self._until", 170),
     Mutant(
         "a call from before the breaker opened counts",
         "breaker",
         "        if period != self._period:\n            return False\n",
         "",
-        148,
+        170,
     ),
     Mutant(
         "a breaker that opens leaves in `ready` what no worker has taken",
@@ -537,14 +537,14 @@ MUTANTS = [
         "gate",
         "            item.lane.limits.breaker.undone(start.period)\n\n    def failed",
         "            item.lane.limits.breaker.failed(start.period, 0.0)\n\n    def failed",
-        103,
+        192,
     ),
     Mutant(
         "an item that comes to an open breaker waits (breaker_open)",
         "gate",
         "            items = [item for item in items if not self._refused(item, now)]\n",
         "            items = list(items)\n",
-        222,
+        138,
     ),
     Mutant(
         "an item whose call ends while its breaker is open waits (was real)",
@@ -569,13 +569,13 @@ MUTANTS = [
         "            return self._unit\n",
         25,
     ),
-    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, due)\n", "", 4),
+    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, self._blocked_until)\n", "", 4),
     Mutant(
         "a start after a long wait keeps its slot",
         "ledger",
         "min(GRACE, now - since)",
         "now - since",
-        25,
+        4,
     ),
     Mutant(
         "slots are too near to one another",
@@ -589,12 +589,12 @@ MUTANTS = [
         "gate",
         "start.costs, (0.0,) * len(start.costs), now)",
         "start.costs, start.costs, now)",
-        25,
+        188,
     ),
     Mutant(
         "a key at its rate is not disabled",
         "gate",
-        "            self._limits_of(lane).blocked_until = at\n            self.recheck(lane, now)\n",
+        "            limits.blocked_until = at\n",
         "            self._blocked_until = at\n",
         25,
     ),
@@ -603,14 +603,14 @@ MUTANTS = [
         "gate",
         "error: Any = item.last_error if retried else limit.refusal(cost)",
         "error: Any = limit.refusal(cost)",
-        9,
+        898,
     ),
     Mutant(
         "an item fails though a running call may leave it room",
         "ledger",
         "        return self.settled + cost > self._amount\n",
         "        return self.settled + self._reserved + cost > self._amount\n",
-        9,
+        25,
     ),
     # ---------------------------------------------------------------------------------------- the budget
     Mutant(
@@ -618,14 +618,14 @@ MUTANTS = [
         "ledger",
         "self.settled + self._reserved + cost <= self._amount",
         "self.settled + cost <= self._amount",
-        9,
+        25,
     ),
     Mutant(
         "a call's end keeps its permits",
         "ledger",
         "self._reserved - cost if self._holds else 0.0",
         "self._reserved",
-        9,
+        8,
     ),
     Mutant(
         "a deferred call is paid for",
@@ -650,7 +650,7 @@ MUTANTS = [
         "dedup",
         "followers.popleft()\n        if not followers:\n",
         "followers.popleft()\n        followers.clear()\n        if not followers:\n",
-        8,
+        14,
     ),
     Mutant(
         "an item that follows keeps its slot",
@@ -684,7 +684,7 @@ MUTANTS = [
         92_832,
     ),
     # ---------------------------------------------------------------------------------------- batches
-    Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 9),
+    Mutant("a batch is one item too large", "batches", ">= self._size:", "> self._size:", 18),
     Mutant(
         "a batch does not linger",
         "batches",
@@ -725,7 +725,7 @@ MUTANTS = [
         "gate",
         "self._halve(batch, 0, True)",
         "self._halve(batch, batch.attempts, True)",
-        34,
+        100,
     ),
     Mutant(
         "a batch that fails for good is not split",
@@ -747,7 +747,7 @@ MUTANTS = [
         "gate",
         "self.flat([*self._former.drain(), *self._admission.drain()])",
         "self.flat(self._admission.drain())",
-        518,
+        542,
     ),
     Mutant(
         "a batch that was taken out after its breaker opened grows on (was real)",
@@ -762,7 +762,7 @@ MUTANTS = [
         "scheduler",
         "        elif item.attempts == 0:\n            self._left_ready(item)\n",
         "",
-        20,
+        11_683,
         shared=True,
     ),
     Mutant(
@@ -770,7 +770,7 @@ MUTANTS = [
         "gate",
         "        late = now > start.until or lane.paused_until > now\n",
         "        late = lane.paused_until > now\n",
-        23,
+        21,
         shared=True,
     ),
     Mutant(
@@ -786,7 +786,7 @@ MUTANTS = [
         "leased",
         "        return max(self._tat, now - max(self._credit, GRACE))\n",
         "        return self._tat\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -802,7 +802,7 @@ MUTANTS = [
         "leased",
         "        begin, length = answer.begin + offset, answer",
         "        begin, length = now, answer",
-        0,
+        7,
         shared=True,
     ),
     Mutant(
@@ -818,7 +818,7 @@ MUTANTS = [
         "leased",
         "            self.turn = now\n            self.call_first(wakes)\n",
         "            self.turn = now\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -834,7 +834,7 @@ MUTANTS = [
         "leased",
         "            self.reporting, self.retry_at = 0.0, -math.inf\n",
         "            self.retry_at = -math.inf\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -850,7 +850,7 @@ MUTANTS = [
         "leased",
         "        self.allotted -= spent\n",
         "",
-        0,
+        14,
         shared=True,
     ),
     Mutant(
@@ -858,7 +858,7 @@ MUTANTS = [
         "leased",
         "and now < self.valid_until)\n",
         "and True)\n",
-        0,
+        1_043,
         shared=True,
     ),
     Mutant(
@@ -866,7 +866,7 @@ MUTANTS = [
         "grants",
         "            left = self.terms.amount - self.row.settled - over\n",
         "            left = self.terms.amount - self.row.settled + over\n",
-        0,
+        16,
         shared=True,
     ),
     Mutant(
@@ -882,7 +882,7 @@ MUTANTS = [
         "grants",
         "self.row.tat - self.terms.burst - ahead)\n",
         "self.row.tat - self.terms.burst - 50 * ahead)\n",
-        0,
+        25,
         shared=True,
     ),
     Mutant(
@@ -898,7 +898,7 @@ MUTANTS = [
         "grants",
         " and (hold is None or hold.number != ask.number):\n",
         ":\n",
-        0,
+        124,
         shared=True,
     ),
     Mutant(
@@ -914,7 +914,7 @@ MUTANTS = [
         "grants",
         " - self.row.settled - others - has\n",
         " - self.row.settled - has\n",
-        0,
+        14,
         shared=True,
     ),
     Mutant(
@@ -930,7 +930,7 @@ MUTANTS = [
         "grants",
         "        return self.is_budget or hold.expires_at > now\n",
         "        return True\n",
-        0,
+        293,
         shared=True,
     ),
     Mutant(

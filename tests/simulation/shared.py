@@ -493,6 +493,7 @@ class SharedWorld:
 
     def __init__(self, settings: SharedSettings, code: Code, trace: list[str] | None = None) -> None:
         self.settings, self.code, self.trace = settings, code, trace
+        code.grants.FORGET_AFTER = math.inf  # else the holds of the dead are dropped in the end, and faults with them
         self.numbers = Random(f"world {settings.seed}")
         self.now = 0.0
         self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []

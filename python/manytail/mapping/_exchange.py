@@ -61,6 +61,7 @@ class Exchange:
         with Held(self._lock):
             self._owners.add(owner)
             self._give_up.clear()
+            self._returning = False
 
     def leave(self, owner: Owner) -> None:
         """It does not any longer. What this process holds and nobody uses is returned."""
@@ -107,7 +108,7 @@ class Exchange:
         """Wait until something is due, and exchange it. False: nothing is left to do, and the thread ends."""
         self._changed.clear()
         due = self.requests.awaits()
-        if not (due <= time.monotonic() or self._flushes or self._is_over()):
+        if not (due <= time.monotonic() or self._flushes or self._returning or self._is_over()):
             wait = due - time.monotonic()
             self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
             return True
@@ -144,8 +145,14 @@ class Exchange:
             raise
         now = time.monotonic()
         offset = requests.took(sent, now, at)
+        errors: list[BaseException] = []
         for (account, need), answer in zip(needs.items(), answers, strict=True):
-            self._guarded(account.limit, partial(account.answered, answer, need, offset, now))
+            try:
+                self._guarded(account.limit, partial(account.answered, answer, need, offset, now))
+            except BaseException as error:  # of who was woken: the others hear of their answers all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
         if now >= self._drop_at and any(account.of_key for account in needs):
             self._drop_at = now + DROP_AFTER
             store.drop_limits(DROP_AFTER, self._give_up)
@@ -153,13 +160,13 @@ class Exchange:
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""
         with Held(self._lock):
+            self.requests.forget_calls()  # of owners in this list: who comes later asks a new thread
             owners, self._thread = list(self._owners), None
             flushes, self._flushes = self._flushes, []
         for owner in owners:
             owner.fail(error)
-        if self.requests.open and not owners:
+        if not owners and any(account.is_unreported() for account in list(self.requests.open)):
             log.error("shared: what calls took of limits is not reported, and may stay reserved: %s", error)
-        self.requests.forget_calls()
         for then in flushes:
             then()
 
@@ -178,6 +185,8 @@ def exchange_of(shared: Shared, guarded: Guarded) -> Exchange:
 
 def begin_all() -> None:
     """In a forked child: the threads are the parent's, and so is what it holds."""
+    for exchange in list(_exchanges.values()):
+        exchange._lock, exchange._thread = threading.RLock(), None
     _exchanges.clear()
     _running.clear()
 

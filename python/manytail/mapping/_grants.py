@@ -8,7 +8,8 @@ at a time, in one transaction (`_shared_store.exchange`). Times are those of the
     Budget        settled, and a hold per holder   a part of the amount, reserved for the holder
     Concurrency   a hold per holder                the same, until its lease has run out
 
-A call's needs are granted in all its limits or in none. Then as much is added as each process wants ahead.
+A call's needs are granted in all its limits or in none. Where all calls got what they need, as much is added as the
+process wants ahead.
 
 A report may come twice, because its answer was lost. What a holder reserves is told as a whole. What its calls spent is
 told with a number, which the hold keeps, and counts once.
@@ -51,17 +52,18 @@ class Ask(NamedTuple):
 
     limit: bytes
     group: bytes  # the limit without its key, whose row has the terms
-    holder: bytes
-    want: float = 0.0  # is welcome, with what is needed
-    kept: float = 0.0  # is still reserved
+    holder: bytes  # an account of a process
+    want: float = 0.0  # how much is of use, with what calls need
+    kept: float = 0.0  # what the holder has from here on, used or not
     spent: float = 0.0  # by calls that ended; of a Rate: beyond their costs
     number: int = 0  # of this report, if something was spent
     pause: float = 0.0  # seconds that nothing starts
 
 
 class Answer(NamedTuple):
-    """granted: how much. Of a Rate: the slots from `begin` on. retry_at: if nothing was, when to ask again. left: what
-    a Budget can still spend. most: what this holder may keep of a Concurrency."""
+    """granted: how much. Of a Rate: the slots from `begin` on. retry_at: when to ask again for what was refused; -inf:
+    nothing was; infinite: nobody knows. left: what a Budget can still spend. most: what this holder may keep of a
+    Concurrency."""
 
     granted: float
     terms: Terms
@@ -88,7 +90,8 @@ class Hold:
     """What one holder has of a limit."""
 
     reserved: float = 0.0
-    wanted: float = 0.0  # what it waits for
+    wanted: float = 0.0  # the cost that it waits for
+    since: float = 0.0  # when it came to wait; 0: it does not
     number: int = 0  # of its last report that told what calls spent
     expires_at: float = 0.0
 
@@ -114,7 +117,7 @@ def grant(
         needs = [(parts[place], cost) for place, cost in call]
         retry_at = max([part.retry_at(cost, now, ahead) for part, cost in needs], default=-math.inf)
         for part, cost in needs:
-            part.take(cost, now) if retry_at <= now else part.refuse(cost, retry_at)
+            part.take(cost, now) if retry_at <= now else part.refuse(cost, retry_at, now)
     for part in parts:
         part.take_ahead(now)
     return [part.answer(now) for part in parts]
@@ -143,6 +146,7 @@ class _Part:
         if ask.kept or ask.spent or (ask.want and not self.is_rate):
             hold = self.holds.setdefault(ask.holder, Hold())
             hold.reserved, hold.number, hold.wanted = ask.kept, ask.number or hold.number, 0.0
+            hold.since = hold.since if ask.want else 0.0
             hold.expires_at = now + (self.terms.lease if ask.kept else WAITING)
         elif hold is not None:
             del self.holds[ask.holder]
@@ -167,31 +171,48 @@ class _Part:
         return at if cost <= self._free(cost, now) else math.inf
 
     def _free(self, cost: float, now: float) -> float:
-        """What this holder may get more. Who has nothing may get the cost of one call, however large its part is."""
-        ours = self.holds.get(self.ask.holder)
-        has = 0.0 if ours is None else ours.reserved
-        others = sum(hold.reserved for hold in self.holds.values() if hold is not ours and self._counts(hold, now))
-        free = self.terms.amount * (1 + NEARLY) - self.row.settled - others - has
-        return min(free, max(self._most(now) - has, 0.0 if has else cost))
+        """What this holder may get more. The first of those that have nothing may get the cost of one call, however small
+        its part is."""
+        ours = self.holds.get(self.ask.holder, Hold())
+        free = self.terms.amount * (1 + NEARLY) - self.row.settled - self._others(now) - ours.reserved
+        one = cost if not ours.reserved and self._is_first(ours.since or now, now) else 0.0
+        return min(free, max(self._most(now) - ours.reserved, one))
+
+    def _others(self, now: float) -> float:
+        """What the other holders have."""
+        others = [hold for holder, hold in self.holds.items() if holder != self.ask.holder]
+        return sum(hold.reserved for hold in others if self._counts(hold, now))
+
+    def _is_first(self, since: float, now: float) -> bool:
+        """Whether no other has waited longer with nothing."""
+        waiting = [hold for hold in self.holds.values() if hold.wanted and not hold.reserved and hold.expires_at > now]
+        return all(hold.since >= since for hold in waiting)
 
     def _counts(self, hold: Hold, now: float) -> bool:
         return self.is_budget or hold.expires_at > now
 
     def _most(self, now: float) -> float:
-        """What this holder may have of a Concurrency while others wait."""
-        others = [hold for holder, hold in self.holds.items() if holder != self.ask.holder and hold.expires_at > now]
-        if self.is_rate or self.is_budget or not any(hold.wanted for hold in others):
+        """What this holder may have of a Concurrency: while others wait, and where more is held than there is, because
+        a process could not renew its lease in time."""
+        if self.is_rate or self.is_budget:
             return math.inf
-        part = self.terms.amount / (1 + len(others))
+        amount, left = self.terms.amount, self.terms.amount - self._others(now)
+        if self.holds.get(self.ask.holder, Hold()).reserved > left + 3 * NEARLY * amount:
+            return max(0.0, left)
+        others = [hold for holder, hold in self.holds.items() if holder != self.ask.holder and hold.expires_at > now]
+        if not any(hold.wanted for hold in others):
+            return math.inf
+        part = amount / (1 + len(others))
         unclaimed = sum(max(0.0, part - hold.reserved) for hold in others if not hold.wanted)
         needed = max(hold.wanted for hold in others)
-        return max(0.0, min(part + unclaimed, self.terms.amount - needed))
+        return max(0.0, min(part + unclaimed, amount - needed))
 
     def take(self, cost: float, now: float) -> None:
         self.granted += cost
         if not self.is_rate:
             hold = self.holds.setdefault(self.ask.holder, Hold())
             hold.reserved += cost
+            hold.since = 0.0
             hold.expires_at = now + self.terms.lease
             return
         row = self.row
@@ -201,11 +222,12 @@ class _Part:
             self.begin, self.slack = begin, row.credit
         row.credit = min(row.credit, max(0.0, now - row.tat))
 
-    def refuse(self, cost: float, retry_at: float) -> None:
+    def refuse(self, cost: float, retry_at: float, now: float) -> None:
         self.wanted = max(self.wanted, cost)
         self.asked_again_at = max(self.asked_again_at, retry_at)
         if not self.is_rate and (hold := self.holds.get(self.ask.holder)) is not None:
             hold.wanted = self.wanted
+            hold.since = hold.since or now
 
     def take_ahead(self, now: float) -> None:
         """More than the calls need, which was granted to all of them."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -34,6 +34,7 @@ MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says not
 FADING = 0.9  # of the lead that is kept after a shorter round trip
 SETTLE_AFTER = 0.4  # seconds until what calls spent is reported, if nobody waits for it
 FIRST_RETRY, LONGEST_RETRY = 0.1, 1.0  # seconds between two tries while others hold what is needed
+ROUNDING = 1e-6  # of an interval, and seconds: of a clock that has run for long
 KNOWN_FOR = 1.0  # seconds for which it is known that a Budget has too little left
 
 
@@ -65,13 +66,22 @@ class Requests:
     def opens(self, account: Any, at: float) -> None:
         """The account has something to report at that time."""
         self.open[account] = None
-        self.hurry = self.hurry or at < self._awaited
+        if at < self._awaited:  # never set to False here: another thread may just have set it
+            self.hurry = True
 
     def forget_calls(self) -> None:
         """Nobody waits for grants."""
-        while self.calls:
-            for account, _ in self.calls.popleft():
+        for call in self._taken():
+            for account, _ in call:
                 account.asked = False
+
+    def _taken(self) -> Iterator[tuple[tuple[Any, float], ...]]:
+        """Take the calls out. Another thread may do that too."""
+        while True:
+            try:
+                yield self.calls.popleft()
+            except IndexError:
+                return
 
     def new_holder(self) -> bytes:
         """Names an account among those of all processes."""
@@ -87,7 +97,7 @@ class Requests:
     def gather(self, everything: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
         """Take what is to be told: the accounts with the largest cost that waits for each, and the calls that wait.
         everything: also accounts that have nothing due."""
-        calls = [self.calls.popleft() for _ in range(len(self.calls))]
+        calls = list(self._taken())
         needs: dict[Any, float] = {}
         for call in calls:
             for account, cost in call:
@@ -99,9 +109,11 @@ class Requests:
 
     def again(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
         """The database has not answered: tell all of it again."""
+        self._awaited = math.inf
         self.calls.extendleft(reversed(calls))
         for account in needs:
             account.say(now)
+            account.pause_told = -math.inf
 
     def took(self, sent: float, arrived: float, now: float) -> float:
         """A round trip has ended. now: of the database, in between. Returns our clock less the database's: at most a
@@ -132,7 +144,7 @@ class Leased(Account):
         self.spent = self.reporting = 0.0  # what ended calls spent
         self.number = 0  # of the report
         self.want = 0.0  # what the last exchange was asked for
-        self._pause_told = -math.inf
+        self.pause_told = -math.inf
 
     def fits(self, cost: float, now: float) -> bool:
         """Whether what was granted has room for that cost."""
@@ -166,8 +178,8 @@ class Leased(Account):
         if not self.reporting and self.spent:
             self.number += 1
             self.reporting, self.spent = self.spent, 0.0
-        pause = max(0.0, self.paused_until - now) if self.paused_until > self._pause_told else 0.0
-        self._pause_told = self.paused_until
+        pause = max(0.0, self.paused_until - now) if self.paused_until > self.pause_told else 0.0
+        self.pause_told = self.paused_until
         self.want = self.wanted(need) if need else 0.0
         self.due = math.inf
         number = self.number if self.reporting else 0
@@ -188,7 +200,7 @@ class Leased(Account):
         if need:
             self.asked = False
             self.retry_at = answer.retry_at + offset if answer.retry_at < math.inf else now + self.backoff()
-        self.paused_until = self._pause_told = max(self.paused_until, answer.paused_until + offset)
+        self.paused_until = self.pause_told = max(self.paused_until, answer.paused_until + offset)
         if answer.terms != self.terms:
             self.change(answer.terms)
         self.accept(answer, offset, now)
@@ -202,6 +214,10 @@ class Leased(Account):
 
     def backoff(self) -> float:
         return LONGEST_RETRY
+
+    def is_unreported(self) -> bool:
+        """Whether something was taken that the database has not heard of."""
+        return bool(self.spent or self.reporting)
 
     def change(self, terms: Terms) -> None:
         self.terms = terms
@@ -227,8 +243,9 @@ class LeasedTokens(Leased, Tokens):
     def fits(self, cost: float, now: float) -> bool:
         """Turns to the next lease if this one has no room."""
         length = cost * self._interval
-        while length and self._slot(now) + length > self._end + NEARLY:
-            if self._tat + length <= self._end + NEARLY:
+        nearly = max(NEARLY, ROUNDING * length)
+        while length and self._slot(now) + length > self._end + nearly:
+            if self._tat + length <= self._end + nearly:
                 self._size = 0.0  # slots were lost
             if not self._later:
                 return False
@@ -274,9 +291,10 @@ class LeasedTokens(Leased, Tokens):
             return
         begin, length = answer.begin + offset, answer.granted * self._interval
         credit = answer.credit + GRACE if answer.credit else 0.0  # also a slot before now may be taken a little later
-        if answer.begin == self._end_told and self._later:
+        follows = abs(answer.begin - self._end_told) < ROUNDING
+        if follows and self._later:
             self._later[-1] = self._later[-1][0], self._later[-1][1] + length, self._later[-1][2]
-        elif answer.begin == self._end_told and self._tat <= self._end:
+        elif follows and self._tat <= self._end:
             self._end += length
         else:
             self._later.append((begin, begin + length, credit))
@@ -299,8 +317,8 @@ class LeasedPermits(Leased, Permits):
         self._backoff = 0.0
 
     def fits(self, cost: float, now: float) -> bool:
-        most = min(self.allotted, self._most) if self._reserved else self.allotted
-        return not cost or (self._reserved + cost <= most + self._amount * NEARLY and now < self.valid_until)
+        most = min(self.allotted, self._most) + self._amount * NEARLY
+        return not cost or (self._reserved + cost <= most and now < self.valid_until)
 
     def room_at(self, cost: float, now: float) -> float:
         return self.paused_until if self.fits(cost, now) else self.granted_at(now)
@@ -322,8 +340,8 @@ class LeasedPermits(Leased, Permits):
         return max(self._peak, need)  # besides what it has: twice as much
 
     def kept(self, returns: bool, now: float) -> float:
-        """What nothing used since the last report is returned."""
-        used = self._reserved if returns else min(self._peak, self._most)
+        """What nothing used since the last report is returned. Where the lease has run out, others may have it."""
+        used = self._reserved if returns or now >= self.valid_until else min(self._peak, self._most)
         self.allotted = max(self._reserved, min(self.allotted, used))
         self._peak, self._told_at = self._reserved, now
         return self.allotted
@@ -338,10 +356,13 @@ class LeasedPermits(Leased, Permits):
 
     def accept(self, answer: Answer, offset: float, now: float) -> None:
         self.allotted += answer.granted
-        self._most = answer.most
+        self._most = max(answer.most, answer.granted)  # who has nothing may get more than its part, for one call
         if answer.granted:
             self._backoff = 0.0
         self._renewed()
+
+    def is_unreported(self) -> bool:
+        return super().is_unreported() or self.allotted > 0
 
     def _renewed(self) -> None:
         self.valid_until = self._told_at + self.terms.lease if self.allotted else math.inf

@@ -372,8 +372,9 @@ class Results(Iterator[_R]):
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
         runner = self._runner
-        if self._values is not None and not runner.stopping:
-            self._start()
+        values, items = self._values, self._items  # a signal handler may close the map from here on
+        if values is not None and not runner.stopping:
+            self._start(values, items)
         runner.wait()
         if not runner.stopping and not self._scheduler.over:
             return
@@ -388,10 +389,8 @@ class Results(Iterator[_R]):
                 raise error
             raise StopIteration
 
-    def _start(self) -> None:
-        plan, values, items = self._plan, self._values, self._items
-        self._values = self._items = None
-        assert values is not None
+    def _start(self, values: Iterable[Any], items: Any) -> None:
+        plan, self._values, self._items = self._plan, None, None
         show = display_of(plan.options.progress, items)
         self._meter.begin()
         if show is not None:

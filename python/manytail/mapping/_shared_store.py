@@ -1,7 +1,7 @@
 """The statements of a Shared, for one name, in this process, and what happens while the database is away.
 
 Look-ups and records are bulk statements. What a process takes of limits is one transaction (`exchange`, `_grants`).
-Rows are locked and written in one order, so that processes never deadlock.
+Rows are locked and written in one order, so that processes hardly ever deadlock; then the transaction is repeated.
 
 `Store.run` repeats a transaction until the database has been away for `outage_timeout` seconds. Then SharedUnavailable
 is raised. Errors that waiting cannot solve are raised at once (`_shared_database`): PermissionError, FileNotFoundError,
@@ -70,7 +70,7 @@ class Store:
         self._link: Link | None = None
         self._is_kept = False  # whether `keep` was called
         self._name_id: int | None = None
-        self._told: dict[bytes, Terms] = {}  # by this process, of limits
+        self._told: set[tuple[bytes, Terms]] = set()  # by this process, of limits
 
     # ------------------------------------------------------------------------------------------------ transactions
     def keep(self) -> None:
@@ -274,12 +274,12 @@ class Store:
         changed = "shared: %s of name %r changes from %s to %s for all that use it"
         for limit, before, new in told:
             log.warning(changed, limit.decode(), self._name, before, new)
-        self._told.update(terms)
+        self._told.update(terms.items())
         return result
 
     def _tells(self, limit: bytes, new: Terms, stored: Mapping[bytes, Terms]) -> bool:
         """Whether these terms replace the stored ones: they were not told before."""
-        return self._told.get(limit) != new != stored[limit]
+        return (limit, new) not in self._told and new != stored[limit]
 
     def _locked_limits(
         self, transaction: Transaction, name: int, limits: Sequence[bytes]
@@ -291,7 +291,7 @@ class Store:
         return {bytes(limit): (Terms(*values[:4]), Row(*values[4:])) for limit, *values in rows}
 
     def _holds(self, transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, Holds]:
-        query = "SELECT limit_id, holder, reserved, wanted, number, expires_at FROM manytail_holds WHERE name = ?"
+        query = "SELECT limit_id, holder, reserved, wanted, since, number, expires_at FROM manytail_holds WHERE name = ?"
         holds: dict[bytes, Holds] = {limit: {} for limit in limits}
         for limit, holder, *values in _selected(transaction, query, name, limits, ""):
             holds[bytes(limit)][bytes(holder)] = Hold(*values)
@@ -307,9 +307,9 @@ class Store:
             [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
         )
         transaction.execute_many(
-            "INSERT INTO manytail_holds (name, limit_id, holder, reserved, wanted, number, expires_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
-            "reserved = excluded.reserved, wanted = excluded.wanted, number = excluded.number, "
+            "INSERT INTO manytail_holds (name, limit_id, holder, reserved, wanted, since, number, expires_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
+            "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
             "expires_at = excluded.expires_at",
             [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
         )
