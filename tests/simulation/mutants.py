@@ -569,7 +569,13 @@ MUTANTS = [
         "            return self._unit\n",
         25,
     ),
-    Mutant("the timer forgets the next slot", "gate", "                self.wake_at = min(self.wake_at, self._blocked_until)\n", "", 4),
+    Mutant(
+        "the timer forgets the next slot",
+        "gate",
+        "                self.wake_at = min(self.wake_at, self._blocked_until)\n",
+        "",
+        4,
+    ),
     Mutant(
         "a start after a long wait keeps its slot",
         "ledger",

@@ -14,7 +14,6 @@ from support.counts import count
 
 from simulation import shared
 from simulation.code import Code
-from simulation.lanes import Violation
 from simulation.settings import draw
 from simulation.world import World, replay, run
 

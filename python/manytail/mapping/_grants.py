@@ -171,8 +171,8 @@ class _Part:
         return at if cost <= self._free(cost, now) else math.inf
 
     def _free(self, cost: float, now: float) -> float:
-        """What this holder may get more. The first of those that have nothing may get the cost of one call, however small
-        its part is."""
+        """What this holder may get more. The first of those that have nothing may get the cost of one call, however
+        small its part is."""
         ours = self.holds.get(self.ask.holder, Hold())
         free = self.terms.amount * (1 + NEARLY) - self.row.settled - self._others(now) - ours.reserved
         one = cost if not ours.reserved and self._is_first(ours.since or now, now) else 0.0

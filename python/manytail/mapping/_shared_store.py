@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 _TERMS, _STATE = "amount, per, burst, lease", "tat, credit, paused_until, settled"
+_HOLD = "reserved, wanted, since, number, expires_at"
 _UNKNOWN = (None,) * 4  # the terms of a key: those of its limit hold
 SLICE = 500  # ids of one look-up, and rows of one insert
 
@@ -291,7 +292,7 @@ class Store:
         return {bytes(limit): (Terms(*values[:4]), Row(*values[4:])) for limit, *values in rows}
 
     def _holds(self, transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, Holds]:
-        query = "SELECT limit_id, holder, reserved, wanted, since, number, expires_at FROM manytail_holds WHERE name = ?"
+        query = f"SELECT limit_id, holder, {_HOLD} FROM manytail_holds WHERE name = ?"
         holds: dict[bytes, Holds] = {limit: {} for limit in limits}
         for limit, holder, *values in _selected(transaction, query, name, limits, ""):
             holds[bytes(limit)][bytes(holder)] = Hold(*values)
@@ -307,7 +308,7 @@ class Store:
             [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
         )
         transaction.execute_many(
-            "INSERT INTO manytail_holds (name, limit_id, holder, reserved, wanted, since, number, expires_at) "
+            f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
             "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
             "expires_at = excluded.expires_at",

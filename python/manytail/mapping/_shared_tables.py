@@ -30,7 +30,8 @@ _TABLES = (
     "PRIMARY KEY (name, limit_id))",
     "manytail_holds (name INTEGER NOT NULL REFERENCES manytail_names (id), limit_id BYTEA NOT NULL, "
     "holder BYTEA NOT NULL, reserved DOUBLE PRECISION NOT NULL, wanted DOUBLE PRECISION NOT NULL, "
-    "since DOUBLE PRECISION NOT NULL, number INTEGER NOT NULL, expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, limit_id, holder))",
+    "since DOUBLE PRECISION NOT NULL, "
+    "number INTEGER NOT NULL, expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, limit_id, holder))",
 )
 
 
