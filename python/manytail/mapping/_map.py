@@ -372,9 +372,8 @@ class Results(Iterator[_R]):
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
         runner = self._runner
-        values, items = self._values, self._items  # a signal handler may close the map from here on
-        if values is not None and not runner.stopping:
-            self._start(values, items)
+        if self._values is not None and not runner.stopping:
+            self._start()
         runner.wait()
         if not runner.stopping and not self._scheduler.over:
             return
@@ -389,8 +388,11 @@ class Results(Iterator[_R]):
                 raise error
             raise StopIteration
 
-    def _start(self, values: Iterable[Any], items: Any) -> None:
-        plan, self._values, self._items = self._plan, None, None
+    def _start(self) -> None:
+        plan, values, items = self._plan, self._values, self._items
+        self._values = self._items = None
+        if values is None:  # a signal handler has closed the map since `_wait` looked
+            return
         show = display_of(plan.options.progress, items)
         self._meter.begin()
         if show is not None:
