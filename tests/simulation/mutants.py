@@ -602,7 +602,7 @@ MUTANTS = [
         "gate",
         "            limits.blocked_until = at\n",
         "            self._blocked_until = at\n",
-        25,
+        98,
     ),
     Mutant(
         "a retry beyond the budget hides fn's error",
@@ -784,7 +784,7 @@ MUTANTS = [
         "leased",
         "            if not self._later:\n                return False\n",
         "            if not self._later:\n                return True\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -800,7 +800,7 @@ MUTANTS = [
         "leased",
         "        begin, length = answer.begin + offset, answer.granted * self._interval\n",
         "        begin, length = answer.begin + offset, 2 * answer.granted * self._interval\n",
-        0,
+        2,
         shared=True,
     ),
     Mutant(
@@ -816,7 +816,7 @@ MUTANTS = [
         "leased",
         "        return not self.asked and self.retry_at <= now and not",
         "        return self.retry_at <= now and not",
-        0,
+        102,
         shared=True,
     ),
     Mutant(
@@ -832,7 +832,7 @@ MUTANTS = [
         "leased",
         "            self.asked = False\n",
         "            self.asked = self.asked\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -848,7 +848,7 @@ MUTANTS = [
         "leased",
         "        self.allotted = max(self._reserved, min(self.allotted, used))\n",
         "        self.allotted = max(self._reserved, self.allotted)\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -880,7 +880,7 @@ MUTANTS = [
         "grants",
         "        retry_at = max([part",
         "        retry_at = min([part",
-        0,
+        16,
         shared=True,
     ),
     Mutant(
@@ -896,7 +896,7 @@ MUTANTS = [
         "grants",
         "        row.tat = begin + cost * self.terms.interval\n",
         "        row.tat = begin\n",
-        0,
+        1,
         shared=True,
     ),
     Mutant(
@@ -910,16 +910,16 @@ MUTANTS = [
     Mutant(
         "what is settled does not count",
         "grants",
-        " - self.row.settled - others - has\n",
-        " - others - has\n",
-        0,
+        " - self.row.settled - self._others(now) - ours.reserved\n",
+        " - self._others(now) - ours.reserved\n",
+        14,
         shared=True,
     ),
     Mutant(
         "others' reservations do not count",
         "grants",
-        " - self.row.settled - others - has\n",
-        " - self.row.settled - has\n",
+        " - self.row.settled - self._others(now) - ours.reserved\n",
+        " - self.row.settled - ours.reserved\n",
         14,
         shared=True,
     ),
@@ -928,7 +928,7 @@ MUTANTS = [
         "grants",
         "        return self.is_budget or hold.expires_at > now\n",
         "        return hold.expires_at > now\n",
-        0,
+        29,
         shared=True,
     ),
     Mutant(
@@ -942,9 +942,9 @@ MUTANTS = [
     Mutant(
         "who waits for a large part gets none",
         "grants",
-        "0.0 if has else cost))\n",
-        "0.0))\n",
-        0,
+        " - ours.reserved, one))\n",
+        " - ours.reserved, 0.0))\n",
+        1,
         shared=True,
     ),
     Mutant(
@@ -952,7 +952,7 @@ MUTANTS = [
         "gate",
         "                if self._next_may_ask(now):\n                    continue\n",
         "",
-        0,
+        3,
         shared=True,
     ),
     Mutant(
@@ -960,7 +960,7 @@ MUTANTS = [
         "gate",
         "        self._asking -= limits.is_asking\n",
         "        self._asking -= 0\n",
-        0,
+        1,
         shared=True,
     ),
 ]
