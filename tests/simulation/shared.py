@@ -191,18 +191,18 @@ class Process:
         self.owners.discard(owner)
         if not self.owners:
             self.requests.forget_calls()
-        self.returning = self.requests.hurry = self.returning or not self.owners
+        self.returning = self.requests.is_due_sooner = self.returning or not self.owners
         self.wake()
 
     def wake(self) -> None:
-        if self.requests.hurry:
+        if self.requests.is_due_sooner:
             self.later(self.about(self.world.settings.lag), self._look)
 
     def _look(self) -> None:
         """What the thread of the exchange does in its turn."""
         if self.exchanging:
             return
-        due = self.requests.awaits()
+        due = self.requests.begin_wait()
         if due <= self.world.now or self.returning:
             self._exchange()
         elif due < math.inf:

@@ -70,12 +70,12 @@ class Exchange:
             if not self._owners:
                 self._give_up.set()
                 self.requests.forget_calls()
-                self._returning = self.requests.hurry = True
+                self._returning = self.requests.is_due_sooner = True
         self.wake()
 
     def wake(self) -> None:
         """There may be something to ask or to report. Does not wait."""
-        if not self.requests.hurry or not (self.requests.calls or self.requests.open):
+        if not self.requests.is_due_sooner or not (self.requests.calls or self.requests.open):
             return
         with Held(self._lock):
             if self._thread is None or self._thread.never_runs():
@@ -107,7 +107,7 @@ class Exchange:
     def _work(self, store: Store) -> bool:
         """Wait until something is due, and exchange it. False: nothing is left to do, and the thread ends."""
         self._changed.clear()
-        due = self.requests.awaits()
+        due = self.requests.begin_wait()
         if not (due <= time.monotonic() or self._flushes or self._returning or self._is_over()):
             wait = due - time.monotonic()
             self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
@@ -141,7 +141,7 @@ class Exchange:
         try:
             answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), self._give_up)
         except BaseException:
-            requests.again(needs, calls, now)
+            requests.put_back(needs, calls, now)
             raise
         now = time.monotonic()
         offset = requests.took(sent, now, at)

@@ -47,7 +47,7 @@ class Requests:
         self._holders = count()
         self.calls: deque[tuple[tuple[Any, float], ...]] = deque()  # accounts and costs of calls that wait together
         self.open: dict[Any, None] = {}
-        self.hurry = False  # something is due before the time that `awaits` said
+        self.is_due_sooner = False  # something is due before the time that `begin_wait` said
         self.lead = 0.0
         self._awaited = math.inf
         self._offset = (-math.inf, math.inf)  # bounds of our clock less the database's
@@ -56,18 +56,18 @@ class Requests:
     def ahead(self) -> float:
         return LEASE + self.lead
 
-    def awaits(self) -> float:
-        """When the next exchange is due, if `hurry` is not set before. Infinite: there is nothing to say."""
-        self._awaited, self.hurry = math.inf, False  # who says something from here on hurries
+    def begin_wait(self) -> float:
+        """When the next exchange is due, if `is_due_sooner` is not set before. Infinite: there is nothing to say."""
+        self._awaited, self.is_due_sooner = math.inf, False  # who has to report earlier says so from here on
         due = -math.inf if self.calls else min([account.due for account in list(self.open)], default=math.inf)
         self._awaited = due
         return due
 
-    def opens(self, account: Any, at: float) -> None:
+    def has_to_report(self, account: Any, at: float) -> None:
         """The account has something to report at that time."""
         self.open[account] = None
         if at < self._awaited:  # never set to False here: another thread may just have set it
-            self.hurry = True
+            self.is_due_sooner = True
 
     def forget_calls(self) -> None:
         """Nobody waits for grants."""
@@ -92,7 +92,7 @@ class Requests:
         for account, _ in needs:
             account.asked = True
         self.calls.append(tuple(needs))
-        self.hurry = True
+        self.is_due_sooner = True
 
     def gather(self, everything: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
         """Take what is to be told: the accounts with the largest cost that waits for each, and the calls that wait.
@@ -107,12 +107,12 @@ class Requests:
                 needs.setdefault(account, 0.0)
         return needs, calls
 
-    def again(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
+    def put_back(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
         """The database has not answered: tell all of it again."""
         self._awaited = math.inf
         self.calls.extendleft(reversed(calls))
         for account in needs:
-            account.say(now)
+            account.report_by(now)
             account.pause_told = -math.inf
 
     def took(self, sent: float, arrived: float, now: float) -> float:
@@ -143,7 +143,6 @@ class Leased(Account):
         self.due = math.inf  # when to report
         self.spent = self.reporting = 0.0  # what ended calls spent
         self.number = 0  # of the report
-        self.want = 0.0  # what the last exchange was asked for
         self.pause_told = -math.inf
 
     def fits(self, cost: float, now: float) -> bool:
@@ -157,19 +156,19 @@ class Leased(Account):
         """When more may be granted, as far as it is known."""
         return math.inf if self.asked or self.retry_at <= now else self.retry_at
 
-    def say(self, at: float) -> None:
-        """There is something to report at that time."""
+    def report_by(self, at: float) -> None:
+        """Report at that time, or before."""
         self.due = min(self.due, at)
-        self.requests.opens(self, at)
+        self.requests.has_to_report(self, at)
 
     def spend(self, amount: float, now: float) -> None:
         if amount:
             self.spent += amount
-            self.say(now if self.queue else now + SETTLE_AFTER)
+            self.report_by(now if self.queue else now + SETTLE_AFTER)
 
     def pause(self, until: float) -> None:
         super().pause(until)
-        self.say(-math.inf)
+        self.report_by(-math.inf)
 
     # ------------------------------------------------------------------------------------------------ the exchange
     def report(self, need: float, returns: bool, now: float, wakes: list[Waiter]) -> Ask:
@@ -180,11 +179,11 @@ class Leased(Account):
             self.reporting, self.spent = self.spent, 0.0
         pause = max(0.0, self.paused_until - now) if self.paused_until > self.pause_told else 0.0
         self.pause_told = self.paused_until
-        self.want = self.wanted(need) if need else 0.0
+        want = self.wanted(need) if need else 0.0
         self.due = math.inf
         number = self.number if self.reporting else 0
         kept = self.kept(returns, now)
-        told = (self.limit_id, self.group, self.holder, self.want, kept, self.reporting, number, pause)
+        told = (self.limit_id, self.group, self.holder, want, kept, self.reporting, number, pause)
         return tuple.__new__(Ask, told)  # Ask() runs interpreted code
 
     def wanted(self, need: float) -> float:
@@ -205,7 +204,7 @@ class Leased(Account):
             self.change(answer.terms)
         self.accept(answer, offset, now)
         if self.open_at(now) < math.inf:
-            self.say(self.open_at(now))
+            self.report_by(self.open_at(now))
         elif not self.spent and self.due == math.inf:
             self.requests.open.pop(self, None)
         if need or self.queue:
@@ -330,7 +329,7 @@ class LeasedPermits(Leased, Permits):
 
     def end(self, cost: float, spent: float, now: float) -> bool:
         super().end(cost, spent, now)
-        self.say(now if self.allotted > self._most else now + self.requests.ahead)
+        self.report_by(now if self.allotted > self._most else now + self.requests.ahead)
         return True
 
     def is_stuck(self, cost: float, own: int, now: float) -> bool:
@@ -393,7 +392,7 @@ class LeasedSpending(LeasedPermits):
         self.allotted -= spent
         self._left -= spent
         self.spend(spent, now)
-        self.say(now + self.requests.ahead)
+        self.report_by(now + self.requests.ahead)
         return True
 
     def accept(self, answer: Answer, offset: float, now: float) -> None:
