@@ -309,6 +309,29 @@ def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, servic
     assert inside == []
 
 
+def test_a_wake_up_that_comes_while_the_timer_looks_is_not_lost() -> None:
+    """The limit has room again when the timer's thread has looked, and before it waits."""
+    limit = Concurrency(1)
+    block = limit(1.0)
+    Context().run(block.__enter__)
+    results = concurrent_map(str, [1], limits=limit, workers=1)
+    runner: Any = results._runner
+    look = runner.do_due
+
+    def look_and_release() -> Any:
+        found = look()
+        if block.holds:
+            Context().run(block.__exit__)
+        return found
+
+    with Threads() as threads:
+        task = threads.start(list, results)
+        wait_until(lambda: runner.scheduler.ended and runner.owner.waiter.account is not None)
+        runner.do_due = look_and_release
+        runner.poke()
+        assert task.result() == ["1"]
+
+
 # ---------------------------------------------------------------------------------------------------- ends
 @pytest.mark.parametrize("end", ["exhausted", "closed", "failed", "stopped"])
 @pytest.mark.parametrize("timeout", [None, 0.02])

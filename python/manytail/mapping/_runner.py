@@ -611,6 +611,10 @@ class Runner:
         if self.scheduler.gate is not None:
             self.scheduler.gate.ended(self.now())
 
+    def is_woken(self) -> bool:
+        """Whether limits may have room, and nobody has looked."""
+        return self.owner is not None and bool(self.owner.woken) and self.scheduler._open
+
     def poke(self) -> None:
         """From any thread: limits may have room. The map's own thread or loop looks. Must not wait."""
         raise NotImplementedError

@@ -195,6 +195,6 @@ class _Timer:
         self._at = math.inf
         steps = self._runner.do_due()
         self._wakeup.clear()
-        if self._closed:  # in between
+        if self._closed or self._runner.is_woken():  # in between
             self._wakeup.set()
         return steps
