@@ -311,7 +311,9 @@ def test_asynchronous_stop_yields_the_results_of_running_calls(run: Any) -> None
             assert results.stats() == Stats(workers=3)
             taking = asyncio.ensure_future(collect(results))
             await gate.full(3)
-            threading.Thread(target=results.stop).start()  # from any thread
+            thread = threading.Thread(target=results.stop)  # from any thread
+            thread.start()
+            thread.join()
             gate.over.set()
             taken = await taking
         assert taken == gate.begun
