@@ -410,8 +410,12 @@ def plant(run: Callable[..., Planter], least: set[str]) -> None:
         if one.planted
         for second in one.points[one.points.index(one.planted[0]) + 1 :]
     ]
-    chosen = pairs if LONG else random.Random(len(points)).sample(pairs, min(len(pairs), part(12)))
-    doubles = [run(*each) for each in chosen]
+    random.Random(len(points)).shuffle(pairs)
+    doubles: list[Planter] = []
+    for each in pairs:  # at least part(12), and until one run has met both points
+        if not LONG and len(doubles) >= part(12) and any(len(one.planted) > 1 for one in doubles):
+            break
+        doubles.append(run(*each))
     assert least <= {point.partition(" #")[0] for one in singles for point in one.planted}
     assert any(len(one.planted) > 1 for one in doubles) or not pairs
 

@@ -209,8 +209,10 @@ class ThreadWorkers:
 
     def _has_to_wait(self) -> bool:
         with Held(self._lock):
-            self._left.clear()
-            return self._are_counting()
+            waits = self._are_counting()
+            if waits:  # else another thread in `join` may still wait for what the last one has set
+                self._left.clear()
+            return waits
 
     def threads(self) -> Sequence[threading.Thread]:
         return self._threads
