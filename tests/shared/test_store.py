@@ -11,7 +11,7 @@ import pytest
 from support.threads import Threads
 
 from manytail import Shared
-from manytail.mapping import _shared_database, _shared_store, _shared_tables
+from manytail.mapping import _grants, _shared_database, _shared_store, _shared_tables
 from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -296,11 +296,18 @@ def test_threads_never_spend_more_than_a_budget_together(database):
 def permits(store, holder, cost=0.0, want=0.0, kept=0.0, amount=10.0):
     """Report what a holder has of a Concurrency, and ask for what the next call costs; 0: for nothing."""
     group = b"concurrency:c"
-    ask, terms = Ask(group, group, holder, want or cost, kept), {group: Terms(amount, lease=5.0)}
+    ask, terms = Ask(group, group, holder, want or cost, kept), {group: Terms(amount, lease=3_000.0)}
     (answer,), _ = store.exchange(0.1, terms, [ask], [[(0, cost)]] if cost else [])
     return answer
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """Who waits counts as waiting, however long the test takes."""
+    monkeypatch.setattr(_grants, "WAITING", 3_000.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_permits_are_divided_while_others_wait_and_free_when_their_process_died(database):
     store = Shared(database.url, "a")._store()
     assert permits(store, b"one", 2.0, 100.0).granted == pytest.approx(10.0)
@@ -314,6 +321,7 @@ def test_permits_are_divided_while_others_wait_and_free_when_their_process_died(
     assert permits(store, b"three", 8.0).granted == 8.0
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_only_permit_goes_to_who_has_waited_longest(database):
     store = Shared(database.url, "a")._store()
     assert permits(store, b"one", 1.0, amount=1.0).granted == 1.0
