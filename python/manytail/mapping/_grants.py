@@ -175,7 +175,7 @@ class _Part:
         small its part is."""
         ours = self.holds.get(self.ask.holder, Hold())
         free = self.terms.amount * (1 + NEARLY) - self.row.settled - self._others(now) - ours.reserved
-        one = cost if not ours.reserved and self._is_first(ours.since or now, now) else 0.0
+        one = cost if not ours.reserved and self._is_first(ours.since or math.inf, now) else 0.0
         return min(free, max(self._most(now) - ours.reserved, one))
 
     def _others(self, now: float) -> float:
