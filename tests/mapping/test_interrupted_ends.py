@@ -94,8 +94,9 @@ class Planter:
 
 
 def point(name: str, frame: Any = None) -> None:
-    if Planter.current is not None:
-        Planter.current.point(name, frame)
+    planter = Planter.current  # read once: another thread may set it to None
+    if planter is not None:
+        planter.point(name, frame)
 
 
 class Lock:
@@ -158,8 +159,9 @@ class WatchedLoop(asyncio.SelectorEventLoop):
 def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def resuming(method: Callable[..., Any]) -> Callable[..., Any]:
         def resumed(*arguments: Any, **named: Any) -> Any:
-            if Planter.current is not None:
-                Planter.current.resume()
+            planter = Planter.current
+            if planter is not None:
+                planter.resume()
             return method(*arguments, **named)
 
         return resumed

@@ -264,7 +264,7 @@ class Memory:
             released = [future for _, future in self._recalls] + self._waiting
             ended, lost = self._ended, self._unrecorded
         if lost:
-            log.error("remember: %d results were not recorded and will be paid for again", lost)
+            log.error("remember: %d results were not recorded and will be paid for again: %r", lost, error)
         for future in released:
             _set(future)
         for then in ended:
