@@ -396,7 +396,7 @@ def test_all_coroutines_run_in_one_thread_with_one_loop() -> None:
 
 
 def test_coroutines_that_never_wait_let_others_go_on() -> None:
-    """Row 0 waits on its loop three times. It must continue while thousands of rows that never wait are called."""
+    """Row 0 waits on its loop. It must continue while thousands of rows that never wait are called."""
     seen: list[int] = []
 
     async def call(row: int) -> int:
@@ -408,7 +408,7 @@ def test_coroutines_that_never_wait_let_others_go_on() -> None:
 
     out = results(call, batches(range(5_000), 5_000), workers=2, max_in_flight=5_000, is_async=True)
     assert out == list(range(5_000))
-    assert seen.index(0) < 4_000
+    assert seen.index(0) < 100
 
 
 @pytest.mark.parametrize("way", ["swallows", "raises another"])

@@ -27,7 +27,9 @@ from ._threads import Thread
 
 log = logging.getLogger("manytail")
 
-TURN = 0.0005  # seconds for which calls that never wait may keep their loop
+# For how long a worker whose calls never wait keeps its loop.
+TURN_CALLS = 16
+TURN_TIME = 0.0005  # seconds
 
 
 def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
@@ -480,7 +482,7 @@ class LoopWorkers:
         if runner.owner is not None:
             runner.owner.hold()
         task: Any = asyncio.current_task()
-        ran = now()  # when the other tasks of the loop ran last, as far as it is known
+        calls, turn_began = 0, now()  # since this worker has let the other tasks of the loop run
         while True:
             item = None
             try:
@@ -516,13 +518,14 @@ class LoopWorkers:
                 if runner.options.batch is None:
                     self._timings.last_began(began, item.read)
                 succeeded(item)
-            if now() - ran > TURN or task.cancelling():
+            calls += 1
+            if calls == TURN_CALLS or now() - turn_began > TURN_TIME or task.cancelling():
                 try:
                     await asyncio.sleep(0)  # calls that never wait must not keep the others from running
                 except asyncio.CancelledError as error:  # perhaps by the call, which ended before its next wait
                     if self._cancels_worker(error):
                         raise
-                ran = now()
+                calls, turn_began = 0, now()
             if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                 await asyncio.wrap_future(recorded)
 
