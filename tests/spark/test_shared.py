@@ -218,7 +218,8 @@ def test_a_path_is_for_one_machine(spark: Any, conf: Any, tmp_path: Path) -> Non
         df.transform(map_concurrent, shout, "s string", remember=path)
     with pytest.raises(ValueError, match=said):
         concurrent_udf(shout, "string", remember=f"sqlite:///{path}")("id")
-    df.transform(map_concurrent, shout, "s string", remember=Shared(path, "a"))  # a file that all machines mount
+    for elsewhere in (Shared(path, "a"), "env:RESULTS", "postgresql://host/results"):  # a file that all machines mount
+        df.transform(map_concurrent, shout, "s string", remember=elsewhere)
 
 
 class TestCodec:

@@ -118,6 +118,11 @@ class Shared:
             return False
         return bool(_database(self._where).secrets)
 
+    def _is_file(self) -> bool:
+        """Whether it is a file of SQLite, as far as that is known here."""
+        where = self._where
+        return not callable(where) and not where.startswith("env:") and "://" not in where
+
     def __repr__(self) -> str:
         where = getattr(self, "_where", None)
         if where is None:

@@ -147,7 +147,7 @@ def map_concurrent(
     item_id_at = source.add("item_id", item_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
-    refuse_file_elsewhere(session, remember)
+    refuse_file_elsewhere(session, remember, checked)
     zone, max_records = session_settings(session)
     result = result_types("schema", result_schema(schema), zone)
     fields = [*(source.schema.fields if append else ()), *result.fields]
@@ -194,10 +194,11 @@ def check_shared(checked: Options) -> Options:
     return checked
 
 
-def refuse_file_elsewhere(session: Any, remember: Any) -> None:
-    """A path names a file of one machine: the workers of a cluster would each have their own."""
-    is_path = isinstance(remember, (str, PathLike)) and "postgres" not in str(remember).partition("://")[0]
-    if is_path and not setting(session, "spark.master", "").startswith("local"):
+def refuse_file_elsewhere(session: Any, remember: Any, checked: Options) -> None:
+    """A path names a file of one machine: the workers of a cluster would each have their own. A Shared may be on a file
+    that all machines mount."""
+    is_file = checked.remember is not None and checked.remember is not remember and checked.remember._is_file()
+    if is_file and not setting(session, "spark.master", "").startswith("local"):
         expected = "a path only where the master is local; a Shared in PostgreSQL, which all machines reach"
         raise checks.bad_value("remember", remember, expected)
 

@@ -114,7 +114,7 @@ def _column_function(
             raise checks.bad_value("columns", columns, "at least one column")
         options.check_fn(fn, width, checked.setup is not None)
         session = SparkSession.active()
-        refuse_file_elsewhere(session, remember)
+        refuse_file_elsewhere(session, remember, checked)
         zone, max_records = session_settings(session)
         fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
         work = Work(
