@@ -30,6 +30,7 @@ class Quota:
     """One map, whose rates are `share` of what the server has."""
 
     def __init__(self, share: float, seconds: float, seed: int) -> None:
+        # `cost` says only that this limit has one: `new_item` gives each item its costs, as the reader of a map does.
         rates = Rate(share * REQUESTS, "minute"), Rate(share * TOKENS, "minute", cost=str)
         options = Options(workers=64, order="completion", errors="return", limits=rates, wants_delivery=True)
         self.scheduler = Scheduler(options)

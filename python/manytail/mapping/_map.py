@@ -300,6 +300,30 @@ def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
     )
 
 
+class Taken:
+    """Counts the items that the consumer has taken and whose slots are not free. They become free in strides: each
+    report may wake the reader and a worker."""
+
+    def __init__(self, runner: Runner, meter: Meter) -> None:
+        self._runner = runner
+        self._meter = meter
+        self._items = 0
+        self._stride = 1
+
+    def add_one(self) -> None:
+        self._items += 1
+        if self._items >= self._stride:
+            self.report()
+
+    def report(self) -> None:
+        items, self._items = self._items, 0
+        if items:
+            scheduler = self._runner.scheduler
+            self._runner.report(scheduler.took, items)
+            self._meter.sample(scheduler.finished)
+            self._stride = scheduler.window // STRIDES
+
+
 # ---------------------------------------------------------------------------------------------------- in threads
 class Results(Iterator[_R]):
     """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
@@ -316,8 +340,6 @@ class Results(Iterator[_R]):
         self._items: Iterable[Any] | None = items
         self._over = False  # there are no more results
         self._ended = False  # `close` has done its work
-        self._taken = 0  # items whose slots are not free
-        self._stride = 1
         turn = threading.Lock()
         self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
         self._ticker: Ticker | None = None
@@ -326,6 +348,7 @@ class Results(Iterator[_R]):
         self._scheduler = scheduler
         self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
         self._meter = Meter(self._runner.stats)
+        self._taken = Taken(self._runner, self._meter)
 
     def __enter__(self) -> Self:
         return self
@@ -352,22 +375,12 @@ class Results(Iterator[_R]):
         if self._over:
             raise StopIteration
         while not self._output:
-            self._report_taken()
+            self._taken.report()
             self._wait()
         item = self._output.popleft()
-        self._taken += 1
-        if self._taken >= self._stride:
-            self._report_taken()
+        self._taken.add_one()
         result: _R = self._plan.result(item)
         return result
-
-    def _report_taken(self) -> None:
-        """Free the slots of the items that were taken. In strides: each report may wake the reader and a worker."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._runner.report(self._scheduler.took, taken)
-            self._meter.sample(self._scheduler.finished)
-            self._stride = self._scheduler.window // STRIDES
 
     def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopIteration or the error of the map."""
@@ -499,7 +512,7 @@ class AsyncResults(AsyncIterator[_R]):
             self._items = None
         runner, scheduler = self._run.runner, self._run.runner.scheduler
         if not scheduler.output:
-            self._run.report_taken()  # before the look at `over`, which it may change
+            self._run.taken.report()  # before the look at `over`, which it may change
         while not scheduler.output and not scheduler.over and not runner.stopping:
             runner.output_changed.clear()
             await runner.output_changed.wait()  # type: ignore[attr-defined]
@@ -511,7 +524,7 @@ class AsyncResults(AsyncIterator[_R]):
             raise StopAsyncIteration
         if scheduler.output:
             item = scheduler.output.popleft()
-            self._run.took_one()
+            self._run.taken.add_one()
             result: _R = self._plan.result(item)
             return result
         await runner.flush()
@@ -567,23 +580,8 @@ class _Run:
         self.meter = Meter(runner.stats)
         self._shown = None if show is None else Meter(runner.stats, show)
         self._ticker = None if self._shown is None else task(_tick(self._shown, runner))
-        self._taken = 0  # items whose slots are not free
-        self._stride = 1
+        self.taken = Taken(runner, self.meter)
         runner.locked(runner.go_on)
-
-    def took_one(self) -> None:
-        self._taken += 1
-        if self._taken >= self._stride:
-            self.report_taken()
-
-    def report_taken(self) -> None:
-        """As `Results._report_taken`."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            scheduler = self.runner.scheduler
-            self.runner.report(scheduler.took, taken)
-            self.meter.sample(scheduler.finished)
-            self._stride = scheduler.window // STRIDES
 
     async def close(self) -> None:
         """It may be called again until it has ended."""
