@@ -27,6 +27,7 @@ from manytail import (
     concurrent_map,
 )
 from manytail.mapping._gate import Gate
+from manytail.mapping._grants import Answer
 from manytail.mapping._ledger import LATE
 
 from .test_remember import Service, own_server  # noqa: F401 - a fixture
@@ -330,6 +331,21 @@ def test_a_map_that_fails_gives_back_what_was_taken_for_calls_that_are_not_made(
         list(results)
     assert spent_in(shared) == 1.0
     assert reserved(sqlite) == 0.0
+
+
+def test_a_pause_that_comes_during_an_exchange_is_told_in_the_next_one(sqlite):
+    """The answer knows nothing of it: it must not count as told."""
+    account = rate(Shared(sqlite.url, "a"), 9.0)._account
+    assert account.report(0.0, False, 10.0, []).pause == 0.0
+    account.pause(40.0)
+    account.answered(Answer(0.0, account.terms), 0.0, 0.0, 11.0, [])
+    assert account in account.requests.open
+    assert account.report(0.0, False, 12.0, []).pause == 28.0
+    account.answered(Answer(0.0, account.terms, paused_until=40.0), 0.0, 0.0, 13.0, [])
+    assert account.report(0.0, False, 14.0, []).pause == 0.0
+    account.answered(Answer(0.0, account.terms, paused_until=50.0), 0.0, 0.0, 15.0, [])
+    assert account.paused_until == 50.0  # that of another process
+    assert account.report(0.0, False, 16.0, []).pause == 0.0
 
 
 def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):

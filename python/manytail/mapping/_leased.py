@@ -2,18 +2,20 @@
 
 A call takes from what was granted here before, and asks nobody. If that lacks something, `take` of the ledger puts what
 the call needs into `Requests.calls`, and the call waits. Each exchange with the database sends a report of each account
-that has something to say, and brings grants (`_grants`).
+that has something to report, and brings grants (`_grants`).
 
-    LeasedTokens     slots in [tat, end), and leases that begin later. Slots that pass unused are lost
+    LeasedTokens     slots in [tat, end) (tat: GCRA's, as in `_ledger`), and leases that begin later. Slots that
+                     pass unused are lost
     LeasedPermits    `allotted`: what this process holds; of it `reserved` by running calls. What nothing used between
                      two reports is returned. Nothing starts after `valid_until`, unless the lease was renewed
-    LeasedSpending   the same of a Budget. What calls spend leaves `allotted`, and is reported
+    LeasedSpending   the same of a Budget, without a lease. What calls spend leaves `allotted`, and is reported
 
 How much is asked for ahead follows the demand: it doubles while all is used, and is at most what starts within LEASE
-seconds and the lead, the longest of the latest round trips. The next lease is asked for before this one is used up.
+seconds plus the lead, which is the longest of the latest round trips. The next lease is asked for before this one is
+used up.
 
 Invariants
-    asked        a grant is on its way: no other is asked for
+    asked        a grant is asked for and not answered: no other is asked for
     open         accounts that have something to report at `due`
     reporting    what calls spent, in the report that is on its way or has to be repeated under the same number
 """
@@ -30,11 +32,11 @@ from ._grants import NEARLY, Answer, Ask, Terms
 from ._ledger import GRACE, Account, Permits, Tokens, Waiter
 
 LEASE = 0.1  # seconds of starts that are leased ahead, besides the lead
-MOST_LEAD = 1.0  # seconds; a round trip in which the database was away says nothing about the next one
-FADING = 0.9  # of the lead that is kept after a shorter round trip
+MOST_LEAD = 1.0  # seconds; what a round trip takes longer, because the database was away, does not count
+FADING = 0.9  # a shorter round trip lessens the lead at most by this factor
 SETTLE_AFTER = 0.4  # seconds until what calls spent is reported, if nobody waits for it
 FIRST_RETRY, LONGEST_RETRY = 0.1, 1.0  # seconds between two tries while others hold what is needed
-ROUNDING = 1e-6  # of an interval, and seconds: of a clock that has run for long
+ROUNDING = 1e-6  # as a fraction of a slot's length; as seconds: of the difference of two large times
 KNOWN_FOR = 1.0  # seconds for which it is known that a Budget has too little left
 
 
@@ -70,7 +72,7 @@ class Requests:
             self.is_due_sooner = True
 
     def forget_calls(self) -> None:
-        """Nobody waits for grants."""
+        """Drop the calls that wait: nobody needs what they asked for."""
         for call in self._taken():
             for account, _ in call:
                 account.asked = False
@@ -95,8 +97,8 @@ class Requests:
         self.is_due_sooner = True
 
     def gather(self, early: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
-        """Take what is to be told: the accounts with the largest cost that waits for each, and the calls that wait.
-        early: also what is not due yet."""
+        """What is to be reported: the accounts with the largest cost that waits for each (0: none), and the calls that
+        wait, which are taken out. early: also what is not due yet."""
         calls = list(self._taken())
         needs: dict[Any, float] = {}
         for call in calls:
@@ -117,7 +119,7 @@ class Requests:
 
     def took(self, sent: float, arrived: float, now: float) -> float:
         """A round trip has ended. now: of the database, in between. Returns our clock less the database's: at most a
-        round trip more than it is, so that nothing starts too early."""
+        round trip too large, so that nothing starts too early."""
         self.lead = max(min(arrived - sent, MOST_LEAD), self.lead * FADING)
         least, most = max(self._offset[0], sent - now), min(self._offset[1], arrived - now)
         if least > most:  # one of the clocks was set, or runs slower
@@ -133,7 +135,8 @@ def places_of(needs: dict[Any, float], calls: list[Any]) -> list[list[tuple[int,
 
 
 class Leased(Account):
-    """What the accounts of shared limits have in common. Without slots: Python cannot join those of two bases."""
+    """What the accounts of shared limits have in common. It has no __slots__: Python cannot derive from two bases that
+    have some."""
 
     def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
         self.requests, self.limit_id, self.group, self.terms = requests, limit_id, group, terms
@@ -199,7 +202,8 @@ class Leased(Account):
         if need:
             self.asked = False
             self.retry_at = answer.retry_at + offset if answer.retry_at < math.inf else now + self.backoff()
-        self.paused_until = self.pause_told = max(self.paused_until, answer.paused_until + offset)
+        if answer.paused_until + offset > self.paused_until:  # else a pause may have come after the report
+            self.paused_until = self.pause_told = answer.paused_until + offset
         if answer.terms != self.terms:
             self.change(answer.terms)
         self.accept(answer, offset, now)
@@ -289,7 +293,7 @@ class LeasedTokens(Leased, Tokens):
         if not answer.granted:
             return
         begin, length = answer.begin + offset, answer.granted * self._interval
-        credit = answer.credit + GRACE if answer.credit else 0.0  # also a slot before now may be taken a little later
+        credit = answer.credit + GRACE if answer.credit else 0.0  # a slot before now is valid as long as any other
         follows = abs(answer.begin - self._end_told) < ROUNDING
         if follows and self._later:
             self._later[-1] = self._later[-1][0], self._later[-1][1] + length, self._later[-1][2]
@@ -336,7 +340,7 @@ class LeasedPermits(Leased, Permits):
         return False  # other processes may hold something
 
     def wanted(self, need: float) -> float:
-        return max(self._peak, need)  # besides what it has: twice as much
+        return max(self._peak, need)  # as much again as it has used
 
     def kept(self, returns: bool, now: float) -> float:
         """What nothing used since the last report is returned. Where the lease has run out, others may have it."""
@@ -367,7 +371,7 @@ class LeasedPermits(Leased, Permits):
         self.valid_until = self._told_at + self.terms.lease if self.allotted else math.inf
 
     def open_at(self, now: float) -> float:
-        """A lease is renewed in its last two thirds, and what nothing uses is returned after a while."""
+        """A lease is renewed after a third of its time, and what nothing uses is returned after a while."""
         if not self.allotted:
             return math.inf
         unused = self.allotted > self._reserved and not self.queue
@@ -400,7 +404,7 @@ class LeasedSpending(LeasedPermits):
         self._left, self._left_until = answer.left - self.spent, now + KNOWN_FOR
 
     def _renewed(self) -> None:
-        return  # what running calls reserved stays reserved
+        return  # there is no lease
 
     def known_spent(self) -> float:
         """What ended calls have spent, as far as this process knows."""
