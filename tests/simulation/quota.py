@@ -1,5 +1,5 @@
-"""A map against a server with a quota of tokens and requests in fixed minutes, as APIs of language models have it, on
-the virtual clock. What a call costs is known when it has ended; the map estimates it."""
+"""A map and a server on one virtual clock. The server has a quota of tokens and requests for each minute of the clock,
+as APIs of language models have it. The map estimates what a call costs, and hears the true cost when it has ended."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._types import Delivery
 
 MINUTE, TOKENS, REQUESTS = 60.0, 90_000.0, 500  # of the server
-CALL, REFUSAL, LATE = 5.0, 0.2, 0.003  # seconds; a timer is late by at most LATE
+CALL, REFUSAL = 5.0, 0.2  # seconds that they take
+MOST_LATE = 0.003  # seconds that a timer rings late
 
 
 class Outcome(NamedTuple):
-    used: float  # of the server's tokens, as a fraction
+    used: float  # tokens, as a fraction of those of all minutes
     refused: float  # of the calls, as a fraction
     failed: int
 
 
 class Quota:
-    """One map, whose rates are `share` of what the server has."""
+    """The map, whose rates are `share` of the quota, and the server."""
 
     def __init__(self, share: float, seconds: float, seed: int) -> None:
         # `cost` says only that this limit has one: `new_item` gives each item its costs, as the reader of a map does.
@@ -37,7 +38,7 @@ class Quota:
         self.rng = Random(seed)
         self.seconds = seconds
         self.now = 0.0
-        self.minute = 0
+        self.minute = 0  # of the clock, for which the server counts
         self.tokens = self.requests = 0.0  # of this minute
         self.used = 0.0
         self.calls = self.refused = 0
@@ -72,10 +73,10 @@ class Quota:
                 break
         if scheduler.wake_at < self.timer_at:
             self.timer_at = scheduler.wake_at
-            self.at(self.timer_at + self.rng.uniform(0.0, LATE), partial(self.tick, self.timer_at))
+            self.at(max(self.now, self.timer_at) + self.rng.uniform(0.0, MOST_LATE), partial(self.tick, self.timer_at))
 
     def tick(self, at: float, _: Any) -> None:
-        if at == self.timer_at:  # else an earlier one was set after it
+        if at == self.timer_at:  # else a timer with an earlier time has replaced it
             self.timer_at = math.inf
             self.scheduler.tick(self.now)
 

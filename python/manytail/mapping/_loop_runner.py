@@ -22,7 +22,7 @@ class LoopRunner(Runner):
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
         self.loop = asyncio.get_running_loop()
-        self.now = time.monotonic  # the time of limits, which several loops and threads may keep together
+        self.now = time.monotonic  # the clock of limits, which maps of other loops and threads may share
         self.output_changed = loop_event()
         self.read_next = loop_event()
         self.workers = self.coroutines = LoopWorkers(self, self.loop)
@@ -52,7 +52,7 @@ class LoopRunner(Runner):
         self._timer = self.loop.call_later(max(0.0, at - self.now()), self._tick)
 
     def fail(self, error: BaseException) -> None:
-        if not self.loop.is_closed():  # else nobody can be told
+        if not self.loop.is_closed():  # else no consumer is left
             super().fail(error)
 
     def calls_ended(self) -> None:
