@@ -146,11 +146,11 @@ def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
 
 def test_slots_are_granted_a_little_ahead_and_refused_until_then(database):
     store = Shared(database.url, "a")._store()
-    lease(store, amount=10.0)
-    refused, now = lease(store, ahead=0.2)
+    first, _ = lease(store, amount=10_000.0)  # all that it hands out in 1,000 s
+    refused, _ = lease(store, ahead=200.0)
     assert refused.granted == 0.0
-    assert refused.retry_at == pytest.approx(now + 0.8, abs=0.1)
-    assert lease(store, ahead=2.0)[0].granted == 1.0
+    assert refused.retry_at == pytest.approx(first.begin + 800.0, abs=1e-3)
+    assert lease(store, ahead=2_000.0)[0].granted == 1.0
 
 
 def test_the_leases_of_many_keys_cost_a_few_statements(database, monkeypatch):
@@ -167,10 +167,11 @@ def test_the_leases_of_many_keys_cost_a_few_statements(database, monkeypatch):
 
     monkeypatch.setattr(_shared_database.Transaction, "execute", noted)
     calls = [[(place, ask.want)] for place, ask in enumerate(asks)]
-    first, _ = store.exchange(1e9, {b"rate:k": RATE}, asks, calls)
-    second, _ = store.exchange(1e9, {b"rate:k": RATE}, asks[::-1], [[(149 - call[0][0], call[0][1])] for call in calls])
+    slow = {b"rate:k": Terms(10.0, 10_000.0)}  # no lease is over before the second exchange, however late that comes
+    first, _ = store.exchange(1e9, slow, asks, calls)
+    second, _ = store.exchange(1e9, slow, asks[::-1], [[(149 - call[0][0], call[0][1])] for call in calls])
     for ask, one, other in zip(asks, first, second[::-1], strict=True):
-        assert other.begin == pytest.approx(one.begin + ask.want / 10.0, abs=1e-3)
+        assert other.begin == pytest.approx(one.begin + ask.want * 1_000.0, abs=1e-3)
     assert len(statements) <= 12
     assert database.query("SELECT count(*) FROM manytail_limits") == [(151,)]
     assert database.query("SELECT limit_id FROM manytail_limits WHERE per IS NOT NULL")[0][0] == b"rate:k"
