@@ -180,6 +180,13 @@ class Gate:
     def input_ended(self) -> None:
         self._hurry = True
 
+    def leader(self, item: Item) -> Item:
+        """The item whose result this one gets: an equal one, or itself."""
+        return item if self._dedup is None else self._dedup.leader(item)
+
+    def followers(self, item: Item) -> Iterable[Item]:
+        return () if self._dedup is None else self._dedup.followers(item)
+
     def refuses(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
         return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
