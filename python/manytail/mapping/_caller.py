@@ -153,10 +153,15 @@ class Caller(Generic[_T, _R]):
         with Held(self._lock):
             self._closed = True
             runner = self._runner
-        if runner is not None:
+        if runner is None:
+            return
+        try:
             runner.close(cancel)
             if not runner.held_here():
                 runner.flush()
+        except BaseException:
+            runner.report(int)
+            raise
 
     def __enter__(self) -> Self:
         return self

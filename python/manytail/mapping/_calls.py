@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, InvalidStateError
@@ -290,8 +291,8 @@ class CallRunner(Runner):
         self._awaited[call] = by
 
     def _can_begin(self, call: Call, stuck: set[Item]) -> bool:
-        """Whether the call can end while all of `stuck` run: it has a worker, a slot of its key and no equal item, and
-        is not one of them."""
+        """Whether the call can end while all of `stuck` run. It is none of them, equal to none, and gets a worker, a
+        slot of its key and each Concurrency."""
         options = self.options
         if call.done or call.error is not None:
             return True
@@ -300,15 +301,20 @@ class CallRunner(Runner):
             return False
         if options.per_key is not None and sum(one.lane is call.lane for one in stuck) >= options.per_key:
             return False
-        return options.dedup is None or all(getattr(each, "identity", "") != call.identity for each in members)
+        if options.dedup is not None and any(getattr(each, "identity", "") == call.identity for each in members):
+            return False
+        return self.scheduler.gate is None or self.scheduler.gate.has_room_beside(call, stuck)
 
     def _handle(self) -> None:
+        before, self._holder = self._holder, get_ident()  # a finalizer here may hand an item in
         try:
             super()._handle()
         except BaseException as error:
             self._failure = RuntimeError("a signal handler has raised inside the Caller's own work")
             self._failure.__cause__ = error
             raise
+        finally:
+            self._holder = before
 
     # ------------------------------------------------------------------------------------------------ the end
     def end(self) -> None:

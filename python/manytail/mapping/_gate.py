@@ -59,7 +59,7 @@ from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._item import Batch, Item
 from ._ledger import Never, Wait
-from ._limits import Budget, Owner
+from ._limits import Budget, Concurrency, Owner
 from ._options import Options
 from ._types import BreakerOpen
 
@@ -328,6 +328,18 @@ class Gate:
         else:
             self._wait(call, answer, now)
         return False
+
+    def has_room_beside(self, call: Item, holders: Iterable[Item]) -> bool:
+        """Whether each Concurrency has room for the call while these calls run."""
+        if self.owner is None:
+            return True
+        accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
+        starts = [self.starts[one] for one in holders if one in self.starts]
+        for index, (limit, cost) in enumerate(zip(self.owner.limits, self._costs([call]), strict=True)):
+            held = sum(start.costs[index] for start in starts if start.accounts[index] is accounts[index])
+            if isinstance(limit, Concurrency) and held + cost > limit.amount:
+                return False
+        return True
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
         """What a call of these items takes of each limit."""
