@@ -193,11 +193,11 @@ class LoopCall(Call):
         else:
             self.future.set_exception(error)
 
-    def _drop(self, error: BaseException | None) -> None:
-        if error is None:
+    def drop(self, error: BaseException | None, final: bool) -> None:
+        if error is None and (final or not self.begins):
             self.future.cancel()
         else:
-            self._set()
+            super().drop(error, final)
 
 
 # ---------------------------------------------------------------------------------------------------- all runners
