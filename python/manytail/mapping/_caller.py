@@ -199,6 +199,7 @@ after_fork_in_child(_begin_all)
 
     Where a text says map, it is the AsyncCaller. Leaving the block, exceptions, and calls inside fn are as of Caller.
     There are threads only with `remember` and `shared`, for their database. ValueError, TypeError: a bad option.
+    Progress: waits in the loop, and blocks nothing else there.
     """,
     _options.CALLER_OPTIONS,
 )
