@@ -54,6 +54,6 @@ async def main() -> None:
     await call.aclose(cancel=True)
 
 
-AsyncCaller(fetch)  # error: arg-type, reportCallIssue, reportArgumentType
-Caller(fetch, order="input")  # error: call-overload, reportCallIssue, reportArgumentType
+AsyncCaller(fetch)  # error: arg-type, reportArgumentType
+Caller(fetch, order="input")  # error: call-overload, reportCallIssue
 Caller(fetch, workers="inline")  # error: call-overload, reportCallIssue, reportArgumentType
