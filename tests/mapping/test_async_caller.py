@@ -119,7 +119,7 @@ def test_functions_run_in_the_context_of_the_caller(run: Run) -> None:
 
 
 def test_a_plain_function_is_refused() -> None:
-    with pytest.raises(TypeError, match="^fn: .*expected: an `async def` function; Caller takes plain ones"):
+    with pytest.raises(TypeError, match=r"^fn: .*expected: an `async def` function; Caller takes plain ones"):
         AsyncCaller(len)  # type: ignore[call-overload]
 
 

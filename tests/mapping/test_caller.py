@@ -336,11 +336,10 @@ def test_limits_breakers_timeouts_and_deferrals_are_those_of_maps() -> None:
             raise OSError(item)
         return delivery.attempt
 
-    with Caller(fn, timeout=0.05) as caller, pytest.raises(TimeoutError):
-        try:
+    with Caller(fn, timeout=0.05) as caller:
+        with pytest.raises(TimeoutError):
             caller("slow")
-        finally:
-            never.set()
+        never.set()
     with Caller(fn, limits=Budget(2)) as caller:
         assert [caller("a"), caller("later")] == [1, 1]
         assert caller.stats().deferred == 1
@@ -385,6 +384,12 @@ def test_results_are_remembered(tmp_path: Path) -> None:
             assert run_all(*[functools.partial(caller, number) for number in range(20)]) == list(range(0, 40, 2))
     assert sorted(called) == list(range(20))
     assert caller.stats().remembered == 20
+    names: list[str] = []
+    with Caller(fn, remember=shared) as caller:
+        for number in range(20):
+            caller.submit(number).add_done_callback(lambda _: names.append(threading.current_thread().name))
+    assert len(names) == 20
+    assert set(names) <= {"manytail-callbacks", "MainThread"}  # not the database's, on which other items depend
 
 
 # ---------------------------------------------------------------------------------------------------- cancelled items
@@ -394,7 +399,7 @@ def test_a_cancelled_item_is_skipped_at_its_turn(options: Any) -> None:
     with Caller(gate, workers=1, **options) as caller:
         futures = [caller.submit(number) for number in range(4)]
         gate.wait_for(0)
-        assert [future.cancel() for future in futures] == [False, True, False if futures[2].running() else True, True]
+        assert [future.cancel() for future in futures] == [False, True, True, True]
         gate.opened.set()
     assert gate.begun == [0]
     assert caller.stats().in_flight == 0
@@ -610,7 +615,7 @@ def test_a_call_inside_an_async_fn_is_refused_because_it_blocks_the_loop() -> No
     callers: list[Caller[int, int]] = []
 
     async def fn(item: int) -> int:
-        return item if item else callers[0](1)
+        return item or callers[0](1)
 
     with Caller(fn, workers=4) as caller:
         callers[:] = [caller]
@@ -829,7 +834,8 @@ def test_whatever_is_cancelled_and_however_it_ends_every_future_is_done(seed: in
     options: dict[str, Any] = {"workers": chance.choice([1, 2, 5]), "max_in_flight": chance.choice([20, None])}
     if chance.random() < 0.5:
         options |= {"key": lambda item: item % 5, "per_key": 1}
-    options |= chance.choice([{}, {"dedup": 5}, {"limits": [Rate(1e6), Concurrency(3)]}, {"breaker": Breaker(3, reset=0.001)}])
+    limits = {"limits": [Rate(1e6), Concurrency(3)]}
+    options |= chance.choice([{}, {"dedup": 5}, limits, {"breaker": Breaker(3, reset=0.001)}])
     batched = chance.random() < 0.5
     if batched:
         options["batch"] = Batch(4, linger=chance.choice([0, 0.001]))
@@ -896,7 +902,6 @@ class Interrupter:
 @pytest.mark.parametrize("way", ["call", "submit", "close"])
 def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: str, options: Any) -> None:
     """The others end, or the Caller has failed and says so."""
-    failed = 0
     for at in itertools.count(1, 1 if LONG else 3):
         with Threads() as threads, Caller(double, workers=2, **options) as caller:
             caller(0)
@@ -910,14 +915,9 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
                         caller.submit(5).result()
                     else:
                         caller.close()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, RuntimeError):  # the latter: the Caller has failed
                 pass
-            except RuntimeError as error:
-                assert "has failed" in str(error) or "signal handler" in str(error)
-            for other in others:
-                error = other.outcome()
-                failed += error is not None
-                assert error is None or isinstance(error, RuntimeError)
+            assert {type(other.outcome()) for other in others} <= {type(None), RuntimeError}
         if interrupter.left > 0:
             break
     assert at > 20
@@ -940,7 +940,7 @@ def test_options_of_maps_alone_are_refused(kind: Any) -> None:
             kind(fn, **{name: value})
     with pytest.raises(ValueError, match=r"^workers: 'inline' \(expected: an int >= 1"):
         kind(fn, workers="inline")
-    with pytest.raises(ValueError, match="^max_in_flight: 3"):
+    with pytest.raises(ValueError, match=r"^max_in_flight: 3"):
         kind(fn, workers=4, max_in_flight=3)
-    with pytest.raises(TypeError, match="^fn: "):
+    with pytest.raises(TypeError, match=r"^fn: "):
         kind(lambda: None)

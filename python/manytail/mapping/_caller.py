@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -21,7 +21,7 @@ from ._admission import SharedAdmission
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
 from ._progress import Meter
-from ._runner import insist
+from ._runner import Runner, insist
 from ._scheduler import WINDOW_LIMIT
 from ._types import Stats
 
@@ -36,6 +36,13 @@ def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     plan = plan_of(function, fn, given, _options.CALLER_OPTIONS)
     window = plan.options.max_in_flight or max(WINDOW_LIMIT, plan.options.workers * plan.options.calls_items)
     return replace(plan, options=replace(plan.options, order="completion", errors="return", max_in_flight=window))
+
+
+def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C]) -> _C:
+    """What is handed in. Runs the functions of an item, if there are any."""
+    if plan.describes:
+        return context.copy().run(plan.item, runner.scheduler, item, kind)
+    return plan.item(runner.scheduler, item, kind)
 
 
 @_options.described(
@@ -99,17 +106,11 @@ class Caller(Generic[_T, _R]):
         self._runner = runner
         return runner
 
-    def _made(self, runner: ThreadCalls, item: _T, kind: type[_C]) -> _C:
-        make, scheduler = self._plan.item, runner.scheduler
-        if self._plan.describes:
-            return self._context.copy().run(make, scheduler, item, kind)
-        return make(scheduler, item, kind)
-
     def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised; CancelledError if the Caller ends before; and
         RuntimeError after that, or if it would wait for itself."""
         runner = self._begun()
-        call = self._made(runner, item, WaitedCall)
+        call = _made(self._plan, self._context, runner, item, WaitedCall)
         try:
             runner.wait_for(call)
         except BaseException:
@@ -129,7 +130,7 @@ class Caller(Generic[_T, _R]):
         """Hand an item in, while the window is full after a wait. Returns a Future, whose cancel() has the item skipped
         at its turn. Its callbacks run in a worker, or in a thread of their own. RuntimeError: the Caller has ended."""
         runner = self._begun()
-        call = self._made(runner, item, FutureCall)
+        call = _made(self._plan, self._context, runner, item, FutureCall)
         try:
             runner.submit(call)
         except BaseException:
@@ -230,7 +231,7 @@ class AsyncCaller(Generic[_T, _R]):
     async def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised, and RuntimeError as Caller."""
         runner = self._begun()
-        call = self._context.copy().run(self._plan.item, runner.scheduler, item, LoopCall)
+        call = _made(self._plan, self._context, runner, item, LoopCall)
         result: _R = await runner.wait_for(call)
         self._meter.sample(runner.scheduler.finished)
         return result

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from _thread import get_ident
 from collections import deque
@@ -53,7 +54,7 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
 class Call(Item):
-    """An item that was handed in."""
+    """An item that was handed in, for one who waits."""
 
     __slots__ = ("_undecided", "begins", "entry", "refused")
 
@@ -266,7 +267,9 @@ class CallRunner(Runner):
                 scheduler.took(len(output))
                 self._done.extend(output)  # type: ignore[arg-type]
                 output.clear()
-            super().go_on()
+            waits = self._handed or self._pending or self._ending or scheduler.halted
+            if waits or scheduler.gate is not None or scheduler.overdue or scheduler.wake_at < math.inf:
+                super().go_on()
             if not output:
                 return
 
@@ -519,7 +522,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         """cancel: what has not begun never does. Else all that was handed in is waited for."""
         this = threading.current_thread()
         if this in self.workers.threads() or self._callbacks.runs_in(this):
-            raise RuntimeError("close: called by fn, setup or a callback of the same Caller (expected: by another thread)")
+            raise RuntimeError("close: called by fn or a callback of the same Caller (expected: by another thread)")
         self.end()
         if cancel:
             self.stop()

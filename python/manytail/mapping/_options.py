@@ -120,8 +120,8 @@ class Option(NamedTuple):
 def option(
     kind: str, default: Any, about: str, check: Callable[..., Any], *, of_callers: str | None = None, **more: Any
 ) -> Any:
-    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers: what
-    is said of it for a Caller; None: the same; empty: Callers have no such option."""
+    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers:
+    what is said of it for a Caller; None: the same; empty: Callers have no such option."""
     checked = partial(check, **more)
     shown = about if of_callers is None else of_callers
     return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown)})
