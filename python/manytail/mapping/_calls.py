@@ -294,8 +294,8 @@ class CallRunner(Runner):
         self._awaited[call] = by
 
     def _can_begin(self, call: Call, stuck: set[Item]) -> bool:
-        """Whether the call can end while all of `stuck` run. It is none of them, equal to none, and gets a worker, a
-        slot of its key and each Concurrency."""
+        """Whether the call can end while all of `stuck` run: it is none of them and equal to none, and there are a
+        worker, a slot of its key and room in the limits."""
         options = self.options
         if call.done or call.error is not None:
             return True

@@ -330,15 +330,18 @@ class Gate:
         return False
 
     def has_room_beside(self, call: Item, holders: Iterable[Item]) -> bool:
-        """Whether each Concurrency has room for the call while these calls run."""
+        """Whether each Concurrency, and each Budget of this process, has room for the call while these calls run, or
+        refuses it."""
         if self.owner is None:
             return True
         accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
         starts = [self.starts[one] for one in holders if one in self.starts]
         for index, (limit, cost) in enumerate(zip(self.owner.limits, self._costs([call]), strict=True)):
-            held = sum(start.costs[index] for start in starts if start.accounts[index] is accounts[index])
-            if isinstance(limit, Concurrency) and held + cost > limit.amount:
-                return False
+            if isinstance(limit, Concurrency) or (isinstance(limit, Budget) and limit.shared is None):
+                needed = cost + (limit.used() if isinstance(limit, Budget) else 0.0)
+                held = sum(start.costs[index] for start in starts if start.accounts[index] is accounts[index])
+                if needed <= limit.amount < needed + held:
+                    return False
         return True
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
