@@ -176,6 +176,20 @@ def test_handing_in_waits_while_the_window_is_full(options: Any) -> None:
         assert [future.result() for future in first] == [0, 1]
 
 
+def test_a_slot_of_the_window_is_used_as_soon_as_it_is_free() -> None:
+    gates = [Gate() for _ in range(4)]
+    with Caller(lambda item: gates[item](item), workers=3, max_in_flight=3) as caller, Threads() as threads:
+        for number in range(3):
+            caller.submit(number)
+        waiting = threads.start(caller.submit, 3)
+        gates[1].wait_for(1)
+        gates[1].opened.set()
+        waiting.result()
+        gates[3].wait_for(3)
+        for gate in gates:
+            gate.opened.set()
+
+
 def test_no_wake_up_of_a_full_window_is_lost() -> None:
     """Each thread waits for the window again and again, and is only served if the one before it was."""
     with Caller(double, workers=2, max_in_flight=2) as caller:

@@ -241,7 +241,7 @@ class CallRunner(Runner):
             self._dropped.append((call, call.refused, False))
             return
         self.open.add(call)
-        if by is None and (self._handed or scheduler.room() <= self._looking):
+        if by is None and scheduler.room() <= self._looking:
             if call.waits_for_entry:
                 call.entry = Event()
             self._handed.append(call)
