@@ -22,7 +22,18 @@ import pytest
 from support.counts import LONG, part
 from support.maps import asynchronous
 from support.process import run_script
-from support.threads import DEADLINE, Task, Threads, acting_when, ctrl_c, main_thread_sleeps, run_all, wait_until
+from support.threads import (
+    DEADLINE,
+    Task,
+    Threads,
+    TooLate,
+    acting_when,
+    ctrl_c,
+    in_time,
+    main_thread_sleeps,
+    run_all,
+    wait_until,
+)
 
 from manytail import (
     AsyncCaller,
@@ -603,26 +614,34 @@ def test_a_call_inside_fn_of_another_key_is_served() -> None:
 
 def test_a_call_that_was_abandoned_holds_no_worker() -> None:
     """It waits in a call of its own, and has run out of time: its worker was replaced."""
-    callers: list[Caller[int, int]] = []
-    over = threading.Event()
 
-    def fn(item: int) -> int:
-        if item == 0:
-            with suppress(CancelledError, TimeoutError):
-                callers[0](1)
-            return 0
-        if item == 1:
-            assert over.wait(DEADLINE)
-            return 1
-        return callers[0](3) if item == 2 else item
+    def attempt(seconds: float) -> None:
+        callers: list[Caller[int, int]] = []
+        over = threading.Event()
 
-    with Caller(fn, workers=3, timeout=0.05) as caller:
-        callers[:] = [caller]
-        with pytest.raises(TimeoutError):
-            caller(0)
-        assert caller(2) == 3
-        over.set()
-        callers.clear()
+        def fn(item: int) -> int:
+            if item == 0:
+                with suppress(CancelledError, TimeoutError):
+                    callers[0](1)
+                return 0
+            if item == 1:
+                assert over.wait(DEADLINE)
+                return 1
+            return callers[0](3) if item == 2 else item
+
+        with Caller(fn, workers=3, timeout=seconds) as caller:
+            callers[:] = [caller]
+            with pytest.raises(TimeoutError):
+                caller(0)
+            try:
+                assert caller(2) == 3
+            except TimeoutError as error:
+                raise TooLate from error
+            finally:
+                over.set()
+                callers.clear()
+
+    in_time(attempt, 0.05, 1.0, 10.0)
 
 
 def test_a_call_inside_an_async_fn_is_refused_because_it_blocks_the_loop() -> None:
