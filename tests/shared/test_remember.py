@@ -1,5 +1,6 @@
 """`remember` in the maps: a recorded result is not called again, and the database never delays the consumer."""
 
+import asyncio
 import itertools
 import logging
 import re
@@ -23,6 +24,7 @@ from manytail import (
     Shared,
     SharedUnavailable,
     Stats,
+    aconcurrent_map,
     concurrent_map,
 )
 from manytail.mapping import _remember
@@ -439,6 +441,45 @@ def test_no_thread_is_left(sqlite):
     next(results)
     del results  # the collector does not wait; the threads end by themselves
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")])
+
+
+class BlockingCodec:
+    def __init__(self):
+        self.entered, self.left = threading.Event(), threading.Event()
+
+    def encode(self, result):
+        return result.encode()
+
+    def decode(self, data):
+        self.entered.set()
+        assert self.left.wait(DEADLINE)
+        return data.decode()
+
+
+def test_a_codec_that_blocks_holds_up_its_own_map_alone(sqlite):
+    """A map has a thread of its own for its results, because that runs the codec. Limits have one for all maps."""
+    codec = BlockingCodec()
+    shared = Shared(sqlite.url, "a", codec=codec)
+    mapped(str, range(3), remember=shared)
+    with Threads() as threads:
+        held_up = threads.start(mapped, str, range(3), remember=shared)
+        assert codec.entered.wait(DEADLINE)
+        assert mapped(str, range(9), limits=rate(shared, 1e6)) == [str(item) for item in range(9)]
+        codec.left.set()
+        assert held_up.result() == ["0", "1", "2"]
+
+
+def test_the_threads_of_a_map_in_a_loop(sqlite):
+    """One for results and one for limits, and no other."""
+    shared = Shared(sqlite.url, "a")
+
+    async def fn(item):
+        return sorted(one.name for one in threading.enumerate() if one.name.startswith("manytail-"))
+
+    async def run():
+        return [names async for names in aconcurrent_map(fn, range(3), remember=shared, limits=rate(shared, 1e6))]
+
+    assert asyncio.run(run()) == [["manytail-limits", "manytail-shared"]] * 3
 
 
 # ---------------------------------------------------------------------------------------------------- outages

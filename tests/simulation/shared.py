@@ -209,13 +209,13 @@ class Process:
             self.later(due - self.world.now + CLOCK, self._look)
 
     def _exchange(self) -> None:
-        everything, self.returning = self.returning, False
-        needs, calls = self.requests.gather(everything, self.world.now)
+        returns, self.returning = self.returning, False
+        needs, calls = self.requests.gather(returns, self.world.now)
         if not needs:
             self._end()
             return
         sent, self.exchanging = self.world.now, True
-        asks = [account.report(need, everything, sent, []) for account, need in needs.items()]
+        asks = [account.report(need, returns, sent, []) for account, need in needs.items()]
         work = partial(self.world.database.exchange, self.requests.ahead, asks, places_of(needs, calls))
         self.world.note(self, "asks", [(ask.limit, ask.want, ask.kept, ask.spent) for ask in asks])
         self.request(work, partial(self._answered_exchange, sent, needs))

@@ -5,6 +5,7 @@ import decimal
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -200,6 +201,24 @@ def test_options_that_do_not_fit(spark: Any, sqlite: Database) -> None:
             df.transform(map_concurrent, print, "n long", **options)
         with pytest.raises(kind, match=said):
             concurrent_udf(print, "long", **options)
+
+
+def shout(row: Any) -> str:
+    return str(row).upper()
+
+
+@pytest.mark.udf
+def test_a_path_is_for_one_machine(spark: Any, conf: Any, tmp_path: Path) -> None:
+    df = spark.range(3)
+    path = tmp_path / "run.db"
+    df.transform(map_concurrent, shout, "s string", remember=path)
+    conf("spark.master", "spark://elsewhere:7077")
+    said = r"remember: .*run.db.* \(expected: a path only where the master is local; a Shared in PostgreSQL"
+    with pytest.raises(ValueError, match=said):
+        df.transform(map_concurrent, shout, "s string", remember=path)
+    with pytest.raises(ValueError, match=said):
+        concurrent_udf(shout, "string", remember=f"sqlite:///{path}")("id")
+    df.transform(map_concurrent, shout, "s string", remember=Shared(path, "a"))  # a file that all machines mount
 
 
 class TestCodec:

@@ -114,12 +114,12 @@ class Exchange:
             return True
         with Held(self._lock):
             flushes, self._flushes = self._flushes, []
-            everything, self._returning = self._returning or bool(flushes), False
+            returns, self._returning = self._returning, False
             if not flushes and self._is_over():
                 self._thread = None
                 return False
         try:
-            self._exchange(store, everything)
+            self._exchange(store, bool(flushes), returns)
         finally:
             for then in flushes:
                 then()
@@ -128,13 +128,13 @@ class Exchange:
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
 
-    def _exchange(self, store: Store, everything: bool) -> None:
-        """everything: report also what is not due yet, and keep only what running calls hold."""
+    def _exchange(self, store: Store, early: bool, returns: bool) -> None:
+        """early: report also what is not due yet. returns: that too, and keep only what running calls hold."""
         requests, now = self.requests, time.monotonic()
-        needs, calls = requests.gather(everything, now)
+        needs, calls = requests.gather(early or returns, now)
         if not needs:
             return
-        reports = [partial(account.report, need, everything, now) for account, need in needs.items()]
+        reports = [partial(account.report, need, returns, now) for account, need in needs.items()]
         asks = [self._guarded(account.limit, report) for account, report in zip(needs, reports, strict=True)]
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
@@ -195,5 +195,6 @@ def _report_at_exit() -> None:
     """Report what calls of maps that were not closed have spent, for instance after Ctrl-C."""
     for exchange in list(_running):
         reported = Event()
+        exchange._returning = True
         exchange.flushed(reported.set)
         reported.wait(EXIT_TIMEOUT)

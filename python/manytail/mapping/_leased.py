@@ -94,16 +94,16 @@ class Requests:
         self.calls.append(tuple(needs))
         self.is_due_sooner = True
 
-    def gather(self, everything: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
+    def gather(self, early: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
         """Take what is to be told: the accounts with the largest cost that waits for each, and the calls that wait.
-        everything: also accounts that have nothing due."""
+        early: also what is not due yet."""
         calls = list(self._taken())
         needs: dict[Any, float] = {}
         for call in calls:
             for account, cost in call:
                 needs[account] = max(cost, needs.get(account, 0.0))
         for account in list(self.open):
-            if everything or account.due <= now:
+            if early or account.due <= now:
                 needs.setdefault(account, 0.0)
         return needs, calls
 

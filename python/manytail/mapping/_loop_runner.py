@@ -28,6 +28,20 @@ class LoopRunner(Runner):
         self.workers = self.coroutines = LoopWorkers(self, self.loop)
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
+        self._settles = False  # a step of the loop is to come that handles events
+
+    def succeeded(self, item: Item) -> None:
+        """The calls that end in one step of the loop are handled together, in the next one."""
+        if self.memory is not None:
+            self.memory.add(item)
+        self._events.append(item)
+        if not self._settles:
+            self._settles = True
+            self.loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settles = False
+        self.settle()
 
     def set_timer(self, at: float) -> None:
         if self._timer is not None:

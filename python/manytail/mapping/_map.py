@@ -496,6 +496,8 @@ class AsyncResults(AsyncIterator[_R]):
             self._run = _Run(self._plan, self._items, self._context)
             self._items = None
         runner, scheduler = self._run.runner, self._run.runner.scheduler
+        if not scheduler.output:
+            self._run.report_taken()  # before the look at `over`, which it may change
         while not scheduler.output and not scheduler.over and not runner.stopping:
             runner.output_changed.clear()
             await runner.output_changed.wait()  # type: ignore[attr-defined]
@@ -507,8 +509,7 @@ class AsyncResults(AsyncIterator[_R]):
             raise StopAsyncIteration
         if scheduler.output:
             item = scheduler.output.popleft()
-            runner.report(scheduler.took, 1)
-            self._run.meter.sample(scheduler.finished)
+            self._run.took_one()
             result: _R = self._plan.result(item)
             return result
         await runner.flush()
@@ -564,7 +565,23 @@ class _Run:
         self.meter = Meter(runner.stats)
         self._shown = None if show is None else Meter(runner.stats, show)
         self._ticker = None if self._shown is None else task(_tick(self._shown, runner))
+        self._taken = 0  # items whose slots are not free
+        self._stride = 1
         runner.locked(runner.go_on)
+
+    def took_one(self) -> None:
+        self._taken += 1
+        if self._taken >= self._stride:
+            self.report_taken()
+
+    def report_taken(self) -> None:
+        """As `Results._report_taken`."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            scheduler = self.runner.scheduler
+            self.runner.report(scheduler.took, taken)
+            self.meter.sample(scheduler.finished)
+            self._stride = scheduler.window // STRIDES
 
     async def close(self) -> None:
         """It may be called again until it has ended."""

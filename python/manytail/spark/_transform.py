@@ -107,7 +107,8 @@ def map_concurrent(
     remember : Shared, str or path
         Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
         called, in a retried task or in a job that is run again. A name that has results of another schema is a
-        ValueError. A URL is read in each worker process: a literal one must not contain a password.
+        ValueError. A URL is read in each worker process: a literal one must not contain a password. A path is the file
+        of one machine: a ValueError unless the master is local.
 
     Returns
     -------
@@ -146,6 +147,7 @@ def map_concurrent(
     item_id_at = source.add("item_id", item_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
+    refuse_file_elsewhere(session, remember)
     zone, max_records = session_settings(session)
     result = result_types("schema", result_schema(schema), zone)
     fields = [*(source.schema.fields if append else ()), *result.fields]
@@ -190,6 +192,14 @@ def check_shared(checked: Options) -> Options:
         expected = "a Shared without codec: results are recorded in Arrow's format"
         raise checks.bad_value("remember", checked.remember, expected)
     return checked
+
+
+def refuse_file_elsewhere(session: Any, remember: Any) -> None:
+    """A path names a file of one machine: the workers of a cluster would each have their own."""
+    is_path = isinstance(remember, (str, PathLike)) and "postgres" not in str(remember).partition("://")[0]
+    if is_path and not setting(session, "spark.master", "").startswith("local"):
+        expected = "a path only where the master is local; a Shared in PostgreSQL, which all machines reach"
+        raise checks.bad_value("remember", remember, expected)
 
 
 def session_settings(session: Any) -> tuple[str, int]:

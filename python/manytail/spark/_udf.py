@@ -24,7 +24,7 @@ from manytail.mapping._policies import On
 from ._progress import current_channel
 from ._results import ERROR_TYPE, ResultError
 from ._task import Task, Work
-from ._transform import check_shared, parsed_type, result_types, session_settings
+from ._transform import check_shared, parsed_type, refuse_file_elsewhere, result_types, session_settings
 
 EXPECTED = "a DDL string or DataType"
 
@@ -98,10 +98,12 @@ def concurrent_udf(
         options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
     )
     # pyright does not see that `check` refuses what is not callable.
-    return _column_function(fn, returnType, checked)  # pyright: ignore[reportArgumentType]
+    return _column_function(fn, returnType, checked, remember)  # pyright: ignore[reportArgumentType]
 
 
-def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Options) -> Callable[..., Column]:
+def _column_function(
+    fn: Callable[..., Any], kind: str | T.DataType, checked: Options, remember: Any
+) -> Callable[..., Column]:
     """What `concurrent_udf` returns. It asks the session for nothing before columns are given, so that it can be a
     module's decorator."""
 
@@ -111,7 +113,9 @@ def _column_function(fn: Callable[..., Any], kind: str | T.DataType, checked: Op
         if not columns:
             raise checks.bad_value("columns", columns, "at least one column")
         options.check_fn(fn, width, checked.setup is not None)
-        zone, max_records = session_settings(SparkSession.active())
+        session = SparkSession.active()
+        refuse_file_elsewhere(session, remember)
+        zone, max_records = session_settings(session)
         fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
         work = Work(
             fn=fn,
