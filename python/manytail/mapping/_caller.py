@@ -17,7 +17,6 @@ from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Held
 
 from . import _checks, _options
-from ._admission import SharedAdmission
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
 from ._progress import Meter
@@ -101,7 +100,7 @@ class Caller(Generic[_T, _R]):
 
     def _begin(self) -> ThreadCalls:
         plan = self._plan
-        runner = ThreadCalls(plan.scheduler(SharedAdmission), plan.call_with, memory=plan.memory())
+        runner = ThreadCalls(plan.scheduler(shared=True), plan.call_with, memory=plan.memory())
         self._meter = Meter(runner.stats)
         self._runner = runner
         return runner
@@ -226,7 +225,7 @@ class AsyncCaller(Generic[_T, _R]):
 
     def _begin(self) -> LoopCalls:
         plan = self._plan
-        return LoopCalls(plan.scheduler(SharedAdmission), plan.call_with, memory=plan.memory())
+        return LoopCalls(plan.scheduler(shared=True), plan.call_with, memory=plan.memory())
 
     async def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised, and RuntimeError as Caller."""

@@ -29,7 +29,6 @@ from typing import Any, Self, TypeVar
 from manytail._timings import now
 
 from . import _checks, _options
-from ._admission import Admission
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
@@ -108,10 +107,11 @@ class Plan:
         shared = self.options.remember
         return None if shared is None else Memory(shared, shared.codec)
 
-    def scheduler(self, admission: type[Admission] = Admission) -> Scheduler:
+    def scheduler(self, shared: bool = False) -> Scheduler:
+        """shared: many threads make its items."""
         weights = self.options.weights
         weight_of = None if weights is None else lambda item: weights.get(item.key, 1)
-        return Scheduler(self.options, weight_of=weight_of, admission=admission)
+        return Scheduler(self.options, weight_of=weight_of, shared=shared)
 
     def item(self, scheduler: Scheduler, value: Any, kind: type[_I] = Item) -> _I:  # type: ignore[assignment]
         """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
