@@ -262,6 +262,28 @@ def test_calls_of_a_key_never_overlap_whoever_hands_them_in(monkeypatch: pytest.
         assert len({lane.key for lane in lanes}) == len(lanes) <= 12
 
 
+def test_two_threads_that_bring_a_new_key_at_once_share_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier, made = threading.Barrier(2), _admission.SharedAdmission._new_lane
+
+    def together(*arguments: Any) -> Any:
+        lane = made(*arguments)
+        barrier.wait(DEADLINE)
+        return lane
+
+    monkeypatch.setattr(_admission.SharedAdmission, "_new_lane", together)
+    with Caller(double, key=lambda item: "one") as caller:
+        assert run_all(functools.partial(caller, 1), functools.partial(caller, 2)) == [2, 4]
+        assert len(caller._runner.scheduler.admission._all_lanes()) == 1  # type: ignore[union-attr]
+
+
+def test_lanes_of_idle_keys_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_admission, "IDLE_LIMIT", 2)
+    with Caller(double, key=str) as caller:
+        for number in range(50):
+            caller(number)
+        assert len(caller._runner.scheduler.admission._all_lanes()) <= 3  # type: ignore[union-attr]
+
+
 def test_keys_are_compared_without_a_lock() -> None:
     """One key's `__eq__` waits for a call that another thread makes meanwhile."""
     compared, served = threading.Event(), threading.Event()
