@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
@@ -50,7 +50,7 @@ from manytail import (
     RetryLater,
     Shared,
 )
-from manytail.mapping import _admission
+from manytail.mapping import _admission, _calls
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -609,6 +609,7 @@ def test_a_call_inside_fn_of_another_key_is_served() -> None:
     with Caller(nesting(2, callers), workers=3, key=str, per_key=1, dedup=5, limits=Concurrency(3)) as caller:
         callers[:] = [caller]
         assert caller(0) == 2
+        wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
         callers.clear()
 
 
@@ -629,7 +630,7 @@ def test_a_call_that_was_abandoned_holds_no_worker() -> None:
                 return 1
             return callers[0](3) if item == 2 else item
 
-        with Caller(fn, workers=3, timeout=seconds) as caller:
+        with Caller(fn, workers=2, timeout=seconds) as caller:
             callers[:] = [caller]
             with pytest.raises(TimeoutError):
                 caller(0)
@@ -954,6 +955,41 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
         if interrupter.left > 0:
             break
     assert at > 20
+
+
+@pytest.mark.parametrize("way", ["hand_in", "submit", "close"])
+def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is interrupted where it had what another thread has reported to handle."""
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with Caller(double) as caller, Threads() as threads:
+        caller(0)
+        runner: Any = caller._runner
+        with runner._lock:
+            other = threads.start(caller, 1)
+            wait_until(lambda: runner._events)
+        call = {"hand_in": lambda: caller(2), "submit": lambda: caller.submit(2), "close": caller.close}[way]
+        with monkeypatch.context() as patched:
+            patched.setattr(runner, way, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        assert other.result() == 2
+
+
+def test_what_an_interruption_has_left_is_settled_later() -> None:
+    left, settled = deque([1, 2, 3]), []
+
+    def interrupted(number: int) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+        settled.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        _calls._each(left, interrupted)
+    _calls._each(left, settled.append)
+    assert settled == [1, 2, 3]
 
 
 # ---------------------------------------------------------------------------------------------------- options

@@ -379,7 +379,7 @@ class CallRunner(Runner):
         """Settle what is done. What an interruption leaves, the next event settles."""
         before, here.kept = here.kept, []
         try:
-            _each(self._done, self._settle)
+            _each(self._done, self._settle_one)
             if self._dropped:
                 _each(self._dropped, self._drop_one)
         finally:
@@ -387,7 +387,7 @@ class CallRunner(Runner):
         if kept:
             self._call_back(kept)
 
-    def _settle(self, call: Call) -> None:
+    def _settle_one(self, call: Call) -> None:
         call.settle()
         self.open.discard(call)
 
