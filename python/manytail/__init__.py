@@ -13,6 +13,7 @@ The map of the package
     manytail.queue                  a drop-in replacement of the standard library's queue module
     manytail.executor               KeyedExecutor: concurrent.futures with a lane per key, fair, ordered, bounded
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, with pika's names
+    manytail.arrow                  map_arrow: the same for rows of Arrow batches; needs pyarrow
     manytail.spark                  map_concurrent and concurrent_udf; the only part that needs pyspark
     python -m manytail demo         the flights job on real data
     python -m manytail doctor       what is installed here, and a self-check with threads

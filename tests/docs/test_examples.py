@@ -19,6 +19,11 @@ HTTP_CLIENTS = pytest.mark.skipif(
 )
 
 
+FRAMES = pytest.mark.skipif(
+    not all(map(find_spec, ("pyarrow", "polars", "duckdb"))), reason="an interpreter without the dev group's frames"
+)
+
+
 def blocks(language):
     """(page and line, source) of the fenced blocks of that language."""
     for page in PAGES:
@@ -28,6 +33,8 @@ def blocks(language):
             marks = [pytest.mark.spark] if "pyspark" in found[1] else []
             if "import httpx" in found[1]:
                 marks.append(HTTP_CLIENTS)
+            if "import map_arrow" in found[1]:
+                marks.append(FRAMES)
             yield pytest.param(found[1], id=f"{page.name}:{line}", marks=marks)
 
 

@@ -219,7 +219,7 @@ def test_a_call_that_an_equal_item_waits_for_goes_on_until_that_is_cancelled_too
         gate = Gate()
         async with AsyncCaller(gate, workers=2, dedup=3) as caller:
             leader, follower, other = (asyncio.create_task(caller("a")) for _ in range(3))
-            await until(lambda: caller.stats().in_flight == 3)
+            await until(lambda: gate.begun == ["a"] and caller.stats().in_flight == 3)
             await cancel(leader)
             await cancel(other)
             gate.opened.set()
@@ -227,7 +227,7 @@ def test_a_call_that_an_equal_item_waits_for_goes_on_until_that_is_cancelled_too
             assert (gate.begun, gate.cancelled) == (["a"], [])
             gate.opened.clear()
             both = [asyncio.create_task(caller("b")) for _ in range(2)]
-            await until(lambda: caller.stats().in_flight == 2)
+            await until(lambda: gate.begun == ["a", "b"] and caller.stats().in_flight == 2)
             for task in both:
                 await cancel(task)
             await until(lambda: gate.cancelled == ["b"])

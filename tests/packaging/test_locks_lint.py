@@ -28,7 +28,7 @@ HARMLESS = {
     ("mapping/_map.py", "turn.acquire"): "as above",
     ("mapping/_calls.py", "over.acquire"): "one thread waits for it, once",
     ("mapping/_map.py", "self.delivery(batch) if delivers else nullcontext()"): "a Delivery, which is no lock",
-    ("mapping/_progress.py", "self._lock.acquire"): "one try: what is not measured then is measured later",
+    ("_progress.py", "self._lock.acquire"): "one try: what is not measured then is measured later",
 }
 
 

@@ -9,6 +9,7 @@ from ._caller import AsyncCaller, Caller
 from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import AsyncResults, Results, aconcurrent_map, concurrent_map
 from ._policies import Batch, Breaker, Retry
+from ._policies import On as On  # for signatures
 from ._shared import Shared
 from ._types import (
     BreakerOpen,

@@ -11,7 +11,8 @@ from typing import Any, Concatenate, Generic, Literal, Self, TypeAlias, TypeVar,
 
 from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import AsyncResults, Results
-from ._policies import Batch, Breaker, On, Retry
+from ._policies import Batch, Breaker, Retry
+from ._policies import On as On
 from ._shared import Shared
 from ._types import (
     BreakerOpen,

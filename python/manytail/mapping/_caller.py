@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
+from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
+from manytail._progress import Meter
 from manytail._queue import Held
 
-from . import _checks, _options
+from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
-from ._progress import Meter
 from ._runner import Runner, insist
 from ._scheduler import WINDOW_LIMIT
 from ._types import Stats

@@ -85,7 +85,7 @@ class Call(Item):
         """It is done."""
         if self.begin():
             if self.error is not None:
-                add_note(self.error, "item", self.key, self.attempts)
+                add_note(self.error, self)
             self._set()
 
     def drop(self, error: BaseException | None, final: bool) -> None:

@@ -37,9 +37,9 @@ class LoopRunner(Runner):
         self._events.append(item)
         if not self._settles:
             self._settles = True
-            self.loop.call_soon(self._settle)
+            self.loop.call_soon(self._end_step)
 
-    def _settle(self) -> None:
+    def _end_step(self) -> None:
         self._settles = False
         self.settle()
 

@@ -26,15 +26,17 @@ from itertools import islice
 from types import CoroutineType
 from typing import Any, Self, TypeVar
 
+from manytail import _checks
+from manytail._progress import INTERVAL, Meter, display_of
 from manytail._timings import now
 
-from . import _checks, _options
+from . import _options
 from ._idempotency import idempotency_key
 from ._item import Batch, Item, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
-from ._progress import INTERVAL, Meter, Ticker, display_of
+from ._progress import Ticker
 from ._remember import Memory
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
@@ -107,6 +109,14 @@ class Plan:
         shared = self.options.remember
         return None if shared is None else Memory(shared, shared.codec)
 
+    def runner(self) -> ThreadRunner:
+        return ThreadRunner(self.scheduler(), self.call_with, memory=self.memory())
+
+    def start(self, runner: ThreadRunner, values: Iterable[Any]) -> None:
+        """Begin to read the input."""
+        source = Source(self, runner, values)
+        runner.start(source, never_blocks=source.never_blocks)
+
     def scheduler(self, shared: bool = False) -> Scheduler:
         """shared: many threads make its items."""
         weights = self.options.weights
@@ -135,7 +145,7 @@ class Plan:
             item.key = self.options.key(value)
         try:
             if self.options.priority is not None:
-                item.priority = _priority(self.options.priority(value))
+                item.priority = priority_of(self.options.priority(value))
             if self.options.has_costs:
                 limits = self.options.limits
                 item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
@@ -234,7 +244,8 @@ def plan_of(
     return Plan(fn, options, options.identifies or options.keyed or options.prioritised or costs)
 
 
-def _priority(value: Any) -> float:
+def priority_of(value: Any) -> float:
+    """The priority that a function has returned, as the scheduler has it."""
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int):
@@ -294,7 +305,7 @@ def final_error(runner: Runner) -> BaseException | None:
         wrapped.__cause__ = error
         error = wrapped
     if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
-        add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
+        add_note(error, scheduler.failing)
     return error
 
 
@@ -319,10 +330,9 @@ class Results(Iterator[_R]):
         turn = threading.Lock()
         self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
         self._ticker: Ticker | None = None
-        scheduler = plan.scheduler()
+        self._runner = plan.runner()
+        self._scheduler = scheduler = self._runner.scheduler
         self._output = scheduler.output
-        self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
         self._meter = Meter(self._runner.stats)
 
     def __enter__(self) -> Self:
@@ -381,10 +391,13 @@ class Results(Iterator[_R]):
         if not self._output:
             runner.flush()
             self._end()
-            error = final_error(runner)
+            error = self._final_error()
             if error is not None:
                 raise error
             raise StopIteration
+
+    def _final_error(self) -> BaseException | None:
+        return final_error(self._runner)
 
     def _start(self) -> None:
         plan, values, items = self._plan, self._values, self._items
@@ -397,8 +410,7 @@ class Results(Iterator[_R]):
             meter = Meter(self._runner.stats, show)
             self._ticker = Ticker(meter, self._runner.fail, self._runner.context.copy())
             self._ticker.start()
-        source = Source(plan, self._runner, values)
-        self._runner.start(source, never_blocks=source.never_blocks)
+        plan.start(self._runner, values)
 
     def _stop(self) -> None:
         """No more results come, and no call starts. Waits for nothing."""
@@ -423,7 +435,8 @@ class Results(Iterator[_R]):
 
     def stats(self) -> Stats:
         """Where the map stands."""
-        return self._meter.seen()
+        seen: Stats = self._meter.seen()
+        return seen
 
     def close(self) -> None:
         """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.

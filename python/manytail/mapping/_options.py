@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._checks import (
+from manytail._checks import (
     accepts,
     bad_type,
     bad_value,
@@ -30,6 +30,7 @@ from ._checks import (
     unwrapped,
     whole,
 )
+
 from ._limits import Concurrency, Limit
 from ._policies import Batch, Breaker, On, Retry, answer, check_on
 from ._types import SpentNames

@@ -230,6 +230,8 @@ class ThreadWorkers:
         for thread in self._threads:
             if thread not in abandoned:
                 thread.join()
+        if self._over:  # these have had their time
+            return
         end = time.monotonic() + JOIN_TIMEOUT
         for thread in abandoned:
             thread.join(max(0.0, end - time.monotonic()))
