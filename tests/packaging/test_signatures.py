@@ -16,6 +16,8 @@ from manytail.mapping._policies import Policy
 
 MODULES = [
     "manytail",
+    "manytail.arrow",
+    "manytail.arrow.engine",
     "manytail.broker",
     "manytail.broker.channel",
     "manytail.broker.exceptions",
@@ -30,6 +32,7 @@ MODULES = [
 WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum, Policy)
 # `**options` are the keywords of another function that the docstring names; `*args` are passed on, or refused.
 VARIADIC = {
+    "manytail.arrow._map.map_arrow",
     "ConnectionParameters",
     "Consumer.subscribe",
     "Delivery.spent",

@@ -419,7 +419,7 @@ def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
     good = [number if number % 8 == 7 else None for number in range(80)]
     rows = through_map(df, misfit, errors="column", retry=3).collect()
     assert [row.x for row in rows] == good
-    assert {(row._error.type, row._error.attempts) for row in rows if row._error} == {("manytail.spark.ResultError", 1)}
+    assert {(row._error.type, row._error.attempts) for row in rows if row._error} == {("manytail.arrow.ResultError", 1)}
     assert [row.x for row in through_map(df, misfit, errors="drop").collect()] == [
         number for number in good if number is not None
     ]
@@ -429,7 +429,7 @@ def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
 def test_results_that_do_not_fit_fail_their_values(spark: Any) -> None:
     values = through_udf(spark.range(0, 80, 1, 2), misfit, errors="column", retry=3).collect()
     assert [row.x.value for row in values] == [number if number % 8 == 7 else None for number in range(80)]
-    assert {row.x.error.type for row in values if row.x.error} == {"manytail.spark.ResultError"}
+    assert {row.x.error.type for row in values if row.x.error} == {"manytail.arrow.ResultError"}
 
 
 @pytest.mark.parametrize(("through", "number"), some(1, itertools.product(CALLS, (6, 0))))

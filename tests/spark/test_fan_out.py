@@ -380,7 +380,7 @@ def test_result_is_null_on_error_and_its_columns_are_null_for_none(spark: Any) -
     assert tuple(done["fails"].error) == ("ValueError", "not today")
     assert done["fails"].result is None
     assert done["misfit"].result is None
-    assert done["misfit"].error.type == "manytail.spark.ResultError"
+    assert done["misfit"].error.type == "manytail.arrow.ResultError"
     assert done["misfit"].error.message.startswith("column b: 1.5")
     assert tuple(done["none"].result) == (None, None)
     assert tuple(done["two"].result) == (None, 2)

@@ -1,16 +1,11 @@
-"""A value that Python cannot hold, or a type that Arrow cannot cast, fails its row alone. Batches are bounded by
-bytes."""
+"""A value that Python cannot hold, or a type that Arrow cannot cast, fails its row alone."""
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from manytail.mapping._options import check
 from manytail.spark import map_concurrent
-from manytail.spark._task import BATCH_BYTES, Work
 
 FAR = "CASE WHEN id = 1 THEN TIMESTAMP'+10000-01-01 00:00:00' ELSE TIMESTAMP'2020-01-01 00:00:00' END"
 
@@ -78,20 +73,6 @@ def test_a_key_error_inside_a_conversion_is_no_missing_column(spark: Any) -> Non
     (row,) = spark.range(1).transform(map_concurrent, lambda row: row.nope, "x int", errors="column").collect()
     assert row._error.type == "AttributeError"
     assert "row has no column 'nope'" in row._error.message
-
-
-def test_output_batches_are_bounded_by_bytes() -> None:
-    size, count = 1 << 20, 200
-    work = Work(
-        fn=lambda row: bytes(size), options=check(lambda row: row, {}),
-        result=T.StructType([T.StructField("x", T.BinaryType())]),
-        names=("id",), types=(T.LongType(),), append=True,
-        time_zone="UTC", max_records=10_000,
-    )  # fmt: skip
-    batch = pa.RecordBatch.from_arrays([pa.array(range(count))], names=["id"])
-    sizes = [out.nbytes for out in work.run(iter([batch]))]
-    assert sum(sizes) >= count * size
-    assert max(sizes) <= BATCH_BYTES + 2 * size
 
 
 def test_a_message_that_raises_system_exit_fails_its_row_alone(spark: Any) -> None:

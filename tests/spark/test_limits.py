@@ -30,7 +30,7 @@ def test_a_bad_row_of_a_batch_fails_alone(spark: Any, notes: Notes) -> None:
     rows = df.collect()
     assert [row.id for row in rows] == list(range(200))
     assert {row.id: row._error.type for row in rows if row._error is not None} == {
-        5: "manytail.spark.ResultError",
+        5: "manytail.arrow.ResultError",
         77: "OSError",
     }
     assert all(row.x == 2 * row.id for row in rows if row._error is None)

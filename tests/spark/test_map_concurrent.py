@@ -335,7 +335,7 @@ def test_error_column(spark: Any) -> None:
     )
     first, second, third = df.collect()
     assert first.problem == Row(type="ValueError", message="x" * 4_000, attempts=3, key="0")
-    assert second.problem.type == "manytail.spark.ResultError"
+    assert second.problem.type == "manytail.arrow.ResultError"
     assert second.problem.attempts == 1
     assert "column x: 1.5 of type float does not fit" in second.problem.message
     assert "(key 1)" in second.problem.message

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from manytail import Retry
-from manytail.mapping._checks import is_async, unfilled
+from manytail._checks import is_async, unfilled
 from manytail.mapping._options import OPTIONS, Options
 from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._transform import setting

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from support.notes import Notes
 from support.threads import wait_until
 
-from manytail.mapping import Stats
 from manytail.spark import _progress, concurrent_udf, map_concurrent, progress
 from manytail.spark._progress import FORGOTTEN, MESSAGE, SILENT, Channel, Counts, Live, Reports, Totals
 
@@ -112,7 +111,7 @@ def test_a_task_that_cannot_reach_the_driver_says_so_once(caplog: Any) -> None:
         caplog.clear()
         channel = Channel(host, port, bytes(16))
         for _ in range(2):
-            Reports(channel, Stats).close()
+            Reports(channel).close()
         (record,) = caplog.records
         assert f"progress: {host}:{port} cannot be reached from here, the job goes on" in record.getMessage()
 
@@ -149,7 +148,7 @@ def test_no_thread_is_left() -> None:
         return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-progress"))
 
     with Live("127.0.0.1", "", None):
-        assert names() == ["manytail-progress", "manytail-progress-port"]
+        assert names() == ["manytail-progress-port"]
     assert names() == []
 
 

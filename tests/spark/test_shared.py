@@ -8,10 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from support.counts import LONG, count
 from support.databases import Database
 from support.notes import Notes
@@ -19,7 +17,6 @@ from support.notes import Notes
 from manytail import Budget, Rate, Shared
 from manytail.mapping._remember import BACKLOG
 from manytail.spark import concurrent_udf, map_concurrent
-from manytail.spark._recorded import ArrowCodec, fingerprint
 
 EVERYTHING = (
     "n long, f float, s string, b binary, d decimal(9,2), day date, at timestamp, ntz timestamp_ntz, "
@@ -103,7 +100,7 @@ def test_another_schema_under_the_name_is_refused_before_a_call(spark: Any, sqli
     df = spark.range(3)
     df.transform(map_concurrent, fn, "n long", remember=shared).collect()
     calls = len(notes.read())
-    with pytest.raises(Exception, match=r"ValueError: schema: 'struct<n:int> #\w+' \(expected: 'struct<n:bigint> #"):
+    with pytest.raises(Exception, match=r"ValueError: schema: 'struct<n: int32> #\w+' \(expected: 'struct<n: int64> #"):
         df.transform(map_concurrent, fn, "n int", remember=shared).collect()
     assert len(notes.read()) == calls
     assert shared.forget() == 3
@@ -220,27 +217,3 @@ def test_a_path_is_for_one_machine(spark: Any, conf: Any, tmp_path: Path) -> Non
         concurrent_udf(shout, "string", remember=f"sqlite:///{path}")("id")
     for elsewhere in (Shared(path, "a"), "env:RESULTS", "postgresql://host/results"):  # a file that all machines mount
         df.transform(map_concurrent, shout, "s string", remember=elsewhere)
-
-
-class TestCodec:
-    def schema(self, *names: str, **metadata: Any) -> T.StructType:
-        return T.StructType([T.StructField(name, T.StringType(), True, metadata) for name in names])
-
-    def test_equal_names_and_types_have_equal_fingerprints(self) -> None:
-        assert fingerprint(self.schema("a", "b")) == fingerprint(self.schema("a", "b", comment="x"))
-        assert fingerprint(self.schema("a", "b")) != fingerprint(self.schema("b", "a"))
-        nested = [
-            T.StructType([T.StructField("outer", kind(self.schema("a", **metadata)))])
-            for kind in (lambda inner: inner, T.ArrayType, lambda inner: T.MapType(T.StringType(), inner))
-            for metadata in ({}, {"comment": "x"})
-        ]
-        assert [fingerprint(each) for each in nested[::2]] == [fingerprint(each) for each in nested[1::2]]
-        assert len({fingerprint(each) for each in nested}) == 3
-
-    def test_a_record_of_several_rows_or_of_another_type_is_none(self) -> None:
-        codec = ArrowCodec(self.schema("a"))
-        good = codec.encode_all(["x", None])
-        number = pa.RecordBatch.from_pydict({"result": pa.array([1], pa.int64())}).serialize().to_pybytes()
-        found = codec.decode_all([good[0], good[0] + good[1], b"", number, good[0][:-8], good[1]])
-        assert [found[0], found[-1]] == ["x", None]
-        assert [isinstance(one, Exception) for one in found] == [False, True, True, True, True, False]

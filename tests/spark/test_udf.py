@@ -81,7 +81,7 @@ def test_errors_column(spark: Any) -> None:
     good, bad, misfit, last = (row.x for row in df.collect())
     assert (good, last) == (Row(value=0, error=None), Row(value=3, error=None))
     assert bad == Row(value=None, error=Row(type="ValueError", message="one", attempts=2, key=None))
-    assert misfit.error.type == "manytail.spark.ResultError"
+    assert misfit.error.type == "manytail.arrow.ResultError"
     assert misfit.error.attempts == 1
 
 

@@ -1,16 +1,17 @@
-"""For tests of the thread runner as Spark uses it, without Spark: batches of plain values, a function whose calls the
+"""For tests of the thread runner as maps over Arrow batches use it: batches of plain values, a function whose calls the
 test holds and releases, and a run whose output a test can wait for."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
+from manytail.arrow import ArrowResults
+from manytail.arrow._results import describe
+from manytail.arrow._task import WINDOW_BYTES, Host, new_rows, size_of
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._thread_runner import ThreadRunner
-from manytail.spark._results import describe
-from manytail.spark._task import WINDOW_BYTES, new_rows, output_batches, size_of
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
@@ -38,8 +39,8 @@ class Rows:
                 row.priority = float("inf") if number is None else number
         return rows
 
-    def key(self, index: int) -> Any:
-        return None if self._key is None else self._key(self.values[index])
+    def shown_key(self, row: Any) -> Any:
+        return None if self._key is None else self._key(self.values[row.index])
 
 
 def batches(values: Sequence[Any], size: int, **columns: Any) -> list[Rows]:
@@ -121,14 +122,14 @@ class Script:
 
 
 class BatchMap:
-    """A scheduler and a thread runner over batches, with Spark's output batches. The function gets the row's value, and
-    `resource=` where there is a setup."""
+    """A scheduler and a thread runner over batches, whose output batches are lists of rows. The function gets the row's
+    value, and `resource=` where there is a setup."""
 
     def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, weights: Any = None, **options: Any) -> None:
         options.setdefault("workers", 4)
         options.setdefault("max_in_flight", 4 * options["workers"])
         self.options = Options(**options)
-        self._batch_rows = batch_rows
+        self.batch_rows = batch_rows
         self.scheduler = Scheduler(
             self.options,
             weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
@@ -140,13 +141,26 @@ class BatchMap:
         call_with = lambda resource: lambda item: fn(item.batch.values[item.index], **resource)  # noqa: E731
         self.runner = ThreadRunner(self.scheduler, call_with, keep, input_error_first=True)
 
-    def run(self, batches: Iterator[Rows]) -> Iterator[list[Item]]:
+    def run(self, batches: Iterator[Rows]) -> Any:
+        """The output batches, and their `close`."""
+        return ArrowResults(Plan(self), batches, None)  # type: ignore[arg-type]
+
+
+class Plan:
+    """What ArrowResults needs of a Task."""
+
+    def __init__(self, of: BatchMap) -> None:
+        self.options, self.batch_rows, self.host, self.schema = of.options, of.batch_rows, Host("UTC"), None
+        self.build = list
+        self.runner = lambda: of.runner
+
+    def start(self, runner: ThreadRunner, batches: Iterator[Rows]) -> None:
         def take(batch: Rows) -> list[Item]:
             rows = batch.rows()
-            self.scheduler.assign(rows)
+            runner.scheduler.assign(rows)
             return rows
 
-        return output_batches(self.runner, map(take, batches), self._batch_rows)
+        runner.start(map(take, batches))
 
 
 batch_map = BatchMap

@@ -19,7 +19,8 @@ from email.utils import parsedate_to_datetime
 from string import digits
 from typing import TYPE_CHECKING, Any
 
-from ._checks import bad_type, bad_value
+from manytail._checks import bad_type, bad_value
+
 from ._types import RetryLater
 
 if TYPE_CHECKING:

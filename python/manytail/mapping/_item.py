@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ._types import Delivery, SpentNames
@@ -30,6 +31,7 @@ class Item:
     identity: str  # its idempotency key; only with dedup or remember
     looked_up: float  # when the database was last asked for its result; only with remember
     size: float  # bytes of the item and its result; only where the scheduler has `sizeof`
+    noun = "item"  # what messages call it
 
     def __init__(self, value: Any, key: Any = None, priority: float = 0, read: float = 0.0) -> None:
         """read: when it was taken from the input, by the clock of Timings."""
@@ -51,6 +53,10 @@ class Item:
         Final when the call has ended or was abandoned."""
         delivery: Delivery | None = getattr(self, "delivery", None)
         return None if delivery is None else delivery.said
+
+    def shown_key(self) -> Any:
+        """The key for messages."""
+        return self.key
 
     # Without batches an item is a call of its own.
     def members(self) -> list[Item]:
@@ -135,3 +141,16 @@ def batch_result(result: Any, length: int) -> Any:
     if len(results) != length:
         return Unfit(ValueError(f"batch: fn returned {len(results)} results (expected: {expected})"))
     return results
+
+
+def note_of(item: Item) -> str:
+    """What the error of an item that has failed says of it."""
+    attempts = f"{item.attempts} attempt{'' if item.attempts == 1 else 's'}"
+    return f"manytail: the {item.noun} with key {item.shown_key()!r} failed after {attempts}"
+
+
+def add_note(error: BaseException, item: Item) -> None:
+    """Say in the error of an item which one has failed. The error of a batch says it once."""
+    with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
+        if (note := note_of(item)) not in getattr(error, "__notes__", ()):
+            error.add_note(note)

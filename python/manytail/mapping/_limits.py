@@ -30,10 +30,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, ref
 
+from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Event
 
-from . import _checks, _exchange, _ledger
+from . import _exchange, _ledger
 from ._grants import Terms
 from ._idempotency import idempotency_key
 from ._leased import Leased, LeasedPermits, LeasedSpending, LeasedTokens
@@ -227,10 +228,10 @@ class Limit:
             if value is not default and (default is None or value != default)
         }
 
-    def without_cost(self) -> Any:
-        """A copy for a process that gets the costs with the items. Its cost says only that there is one."""
+    def with_cost(self, column: str | None) -> Any:
+        """A copy whose cost is the column of that name."""
         positional, named = self._arguments()
-        return type(self)(*positional, **{**named, **({} if self.cost is None else {"cost": "cost"})})
+        return type(self)(*positional, **{**named, **({} if column is None else {"cost": column})})
 
     # ------------------------------------------------------------------------------------------------ accounts
     def account(self, key: Hashable, owner: Owner) -> Account:

@@ -116,13 +116,14 @@ class LoopRunner(Runner):
                 return
             self.locked(self.items_read, got, error)
 
-    async def close(self, reader: asyncio.Task[None]) -> None:
+    async def close(self, reader: asyncio.Task[None] | None = None) -> None:
         """Stop, and wait for all tasks. A cancellation or Ctrl-C meanwhile is raised when all have ended."""
         if self.loop.is_closed():  # its tasks never run again
             self.stop_threads()
             return
         interruption = insist(partial(self.stop, cancel=True))
-        reader.cancel()
+        if reader is not None:
+            reader.cancel()
         ending = self.loop.create_task(self._ended(reader))
         while not ending.done():
             try:
@@ -153,10 +154,10 @@ class LoopRunner(Runner):
         if hasattr(self, "workers"):
             insist(self.stop_threads)
 
-    async def _ended(self, reader: asyncio.Task[None]) -> None:
-        await asyncio.wait([reader])
-        if not reader.cancelled():
-            reader.exception()  # `fail` has reported it. asyncio logs an exception that nobody asks for
+    async def _ended(self, reader: asyncio.Task[None] | None) -> None:
+        if reader is not None:
+            await asyncio.wait([reader])
+            _retrieve(reader)  # `fail` has reported it
         await self.coroutines.ended()
         self.calls_ended()
         await self.flush()

@@ -16,8 +16,9 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Sequence,
 )
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -25,15 +26,17 @@ from itertools import islice
 from types import CoroutineType
 from typing import Any, Self, TypeVar
 
+from manytail import _checks
+from manytail._progress import INTERVAL, Meter, display_of
 from manytail._timings import now
 
-from . import _checks, _options
+from . import _options
 from ._idempotency import idempotency_key
-from ._item import Batch, Item, batch_result, deliver_call
+from ._item import Batch, Item, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
-from ._options import Options
-from ._progress import INTERVAL, Meter, Ticker, display_of
+from ._options import Option, Options
+from ._progress import Ticker
 from ._remember import Memory
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
@@ -42,6 +45,7 @@ from ._types import Delivery, Outcome, Stats
 from ._workers import refuse_awaitable
 
 _R = TypeVar("_R")
+_I = TypeVar("_I", bound=Item)
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
 STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
 CHUNK = 64  # items that are read at a time of an input that never blocks
@@ -66,7 +70,7 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
 def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
-    plan = _plan("concurrent_map", fn, options)
+    plan = plan_of("concurrent_map", fn, options)
     values = items if type(items) in NEVER_BLOCK else iter(items)
     return Results(plan, values, items)
 
@@ -89,7 +93,7 @@ def aconcurrent_map(
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
-    return AsyncResults(_plan("aconcurrent_map", fn, options), items, copy_context())
+    return AsyncResults(plan_of("aconcurrent_map", fn, options), items, copy_context())
 
 
 # ---------------------------------------------------------------------------------------------------- what both share
@@ -105,16 +109,24 @@ class Plan:
         shared = self.options.remember
         return None if shared is None else Memory(shared, shared.codec)
 
-    def scheduler(self) -> Scheduler:
-        weights = self.options.weights
-        return Scheduler(
-            self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1)
-        )
+    def runner(self) -> ThreadRunner:
+        return ThreadRunner(self.scheduler(), self.call_with, memory=self.memory())
 
-    def item(self, scheduler: Scheduler, value: Any) -> Item:
+    def start(self, runner: ThreadRunner, values: Iterable[Any]) -> None:
+        """Begin to read the input."""
+        source = Source(self, runner, values)
+        runner.start(source, never_blocks=source.never_blocks)
+
+    def scheduler(self, shared: bool = False) -> Scheduler:
+        """shared: many threads make its items."""
+        weights = self.options.weights
+        weight_of = None if weights is None else lambda item: weights.get(item.key, 1)
+        return Scheduler(self.options, weight_of=weight_of, shared=shared)
+
+    def item(self, scheduler: Scheduler, value: Any, kind: type[_I] = Item) -> _I:  # type: ignore[assignment]
         """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
         call. With a key it keeps its place in the order."""
-        item = Item(value, None, 0, now())
+        item = kind(value, None, 0, now())
         try:
             if self.describes:
                 self._describe(item, value, scheduler.expired)
@@ -133,7 +145,7 @@ class Plan:
             item.key = self.options.key(value)
         try:
             if self.options.priority is not None:
-                item.priority = _priority(self.options.priority(value))
+                item.priority = priority_of(self.options.priority(value))
             if self.options.has_costs:
                 limits = self.options.limits
                 item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
@@ -219,8 +231,11 @@ class Plan:
         return Outcome(item.value, result, item.error, item.attempts, item.key)
 
 
-def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
-    _checks.refuse_unknown(function, given, _options.NAMES)
+def plan_of(
+    function: str, fn: Callable[..., Any], given: dict[str, Any], allowed: Sequence[Option] = _options.OPTIONS
+) -> Plan:
+    """The plan of a map, or of a Caller, with these options, which it checks."""
+    _checks.refuse_unknown(function, given, [one.name for one in allowed])
     options = _options.check(fn, given)
     for limit in options.limits:
         if limit.cost is not None and not callable(limit.cost):
@@ -229,7 +244,8 @@ def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     return Plan(fn, options, options.identifies or options.keyed or options.prioritised or costs)
 
 
-def _priority(value: Any) -> float:
+def priority_of(value: Any) -> float:
+    """The priority that a function has returned, as the scheduler has it."""
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int):
@@ -289,15 +305,8 @@ def final_error(runner: Runner) -> BaseException | None:
         wrapped.__cause__ = error
         error = wrapped
     if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
-        with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
-            add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
+        add_note(error, scheduler.failing)
     return error
-
-
-def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
-    error.add_note(
-        f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}"
-    )
 
 
 class Taken:
@@ -343,10 +352,9 @@ class Results(Iterator[_R]):
         turn = threading.Lock()
         self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
         self._ticker: Ticker | None = None
-        scheduler = plan.scheduler()
+        self._runner = plan.runner()
+        self._scheduler = scheduler = self._runner.scheduler
         self._output = scheduler.output
-        self._scheduler = scheduler
-        self._runner = ThreadRunner(scheduler, plan.call_with, memory=plan.memory())
         self._meter = Meter(self._runner.stats)
         self._taken = Taken(self._runner, self._meter)
 
@@ -396,10 +404,13 @@ class Results(Iterator[_R]):
         if not self._output:
             runner.flush()
             self._end()
-            error = final_error(runner)
+            error = self._final_error()
             if error is not None:
                 raise error
             raise StopIteration
+
+    def _final_error(self) -> BaseException | None:
+        return final_error(self._runner)
 
     def _start(self) -> None:
         plan, values, items = self._plan, self._values, self._items
@@ -412,8 +423,7 @@ class Results(Iterator[_R]):
             meter = Meter(self._runner.stats, show)
             self._ticker = Ticker(meter, self._runner.fail, self._runner.context.copy())
             self._ticker.start()
-        source = Source(plan, self._runner, values)
-        self._runner.start(source, never_blocks=source.never_blocks)
+        plan.start(self._runner, values)
 
     def _stop(self) -> None:
         """No more results come, and no call starts. Waits for nothing."""
@@ -438,7 +448,8 @@ class Results(Iterator[_R]):
 
     def stats(self) -> Stats:
         """Where the map stands."""
-        return self._meter.seen()
+        seen: Stats = self._meter.seen()
+        return seen
 
     def close(self) -> None:
         """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from ._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
+from manytail._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
+
 from ._http import HttpErrors, check_statuses
 from ._types import RetryLater
 

@@ -1,89 +1,27 @@
-"""`progress=`: reports the state of a running map, at most five times a second and once at the end."""
+"""`progress=`: the thread that reports the state of a running map, at most five times a second and once at the end."""
 
 from __future__ import annotations
 
-import importlib
-import logging
-import operator
-import os
-import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
-from typing import Any
 
+from manytail._progress import INTERVAL, Meter
 from manytail._queue import Event
 
 from ._threads import Thread
-from ._types import Stats
-
-log = logging.getLogger("manytail")
-
-INTERVAL = 0.2  # seconds between two reports
-SPAN = 5.0  # seconds that the rate is averaged over
-
-
-class Meter:
-    """Makes reports of where a map stands, which `stats` says but for the rate and the seconds. Any thread may ask for
-    one; one thread at a time has them shown."""
-
-    def __init__(self, stats: Callable[[], Stats], show: Callable[[Stats], None] = lambda seen: None) -> None:
-        self._stats = stats
-        self._show = show
-        self._lock = threading.Lock()
-        self.begin()
-
-    def begin(self) -> None:
-        """The map starts."""
-        self._begin = time.monotonic()
-        self._seen: deque[tuple[float, int]] = deque([(self._begin, 0)])
-
-    def seen(self) -> Stats:
-        stats, now = self._stats(), time.monotonic()
-        return stats._replace(rate=self._rate(now, stats.done), seconds=now - self._begin)
-
-    def sample(self, done: int) -> None:
-        """So many items are done now. For a map that nobody asks for reports, whose rate is known nevertheless."""
-        now = time.monotonic()
-        if now - self._seen[-1][0] >= INTERVAL:
-            self._rate(now, done)
-
-    def _rate(self, now: float, done: int) -> float:
-        seen = self._seen
-        if self._lock.acquire(False):  # else a signal handler has interrupted this, or another thread asks too
-            try:
-                if now - seen[-1][0] >= INTERVAL / 2:
-                    seen.append((now, done))
-                while len(seen) > 2 and seen[1][0] <= now - SPAN:
-                    seen.popleft()
-            finally:
-                self._lock.release()
-        since, before = seen[0]
-        return (done - before) / (now - since) if now > since else 0.0
-
-    def report(self) -> None:
-        try:
-            self._show(self.seen())
-        except (KeyboardInterrupt, SystemExit):  # they end the map
-            raise
-        except BaseException:
-            log.warning("progress: the function raised", exc_info=True)
 
 
 class Ticker:
     """A thread that has a meter report every INTERVAL seconds until it is stopped, and once then. fail: called with a
     KeyboardInterrupt or SystemExit of the function. context: in which that runs."""
 
-    def __init__(
-        self, meter: Meter, fail: Callable[[BaseException], None] | None = None, context: Context | None = None
-    ) -> None:
+    def __init__(self, meter: Meter, fail: Callable[[BaseException], None], context: Context) -> None:
         self._meter = meter
         self._fail = fail
         self._stopped = Event()
-        self._thread = Thread(partial((context or copy_context()).run, self._run), "manytail-progress")
+        self._thread = Thread(partial(context.run, self._run), "manytail-progress")
 
     def start(self) -> None:
         """Begin to report. If it is interrupted, `stop` ends what has begun."""
@@ -95,52 +33,9 @@ class Ticker:
                 self._meter.report()
             self._meter.report()
         except BaseException as error:
-            if self._fail is None:
-                raise
             self._fail(error)
-
-    def report(self) -> None:
-        """Report once more. Only after `stop`."""
-        self._meter.report()
 
     def stop(self, wait: bool = True) -> None:
         self._stopped.set()
         if wait and self._thread is not threading.current_thread():
             self._thread.join()
-
-
-def display_of(progress: Any, items: Any) -> Callable[[Stats], None] | None:
-    """The function that shows reports of a map of `items` for the option `progress`. None: nothing does.
-
-    For True it draws a line: with tqdm if that is installed, otherwise our own if the terminal can rewrite a line."""
-    if progress is False:
-        return None
-    if progress is not True:
-        return progress  # type: ignore[no-any-return]
-    try:
-        tqdm = importlib.import_module("tqdm.auto").tqdm
-    except ImportError:
-        known = "console" if sys.platform == "win32" else "dumb"  # Windows sets no TERM
-        return draw if sys.stderr.isatty() and os.environ.get("TERM", known) != "dumb" else None
-    bar = tqdm(total=_length(items), unit="item")
-
-    def show(seen: Stats) -> None:
-        bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
-        bar.update(seen.done - bar.n)
-
-    return show
-
-
-def _length(items: Any) -> int | None:
-    """About how many items there are; None if they do not say. It may be the user's code."""
-    try:
-        length = operator.length_hint(items, -1)
-        return None if length < 0 else length
-    except Exception:
-        return None
-
-
-def draw(seen: Stats) -> None:
-    """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences."""
-    line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
-    print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)

@@ -71,7 +71,7 @@ from typing import Any, NamedTuple
 
 from manytail._timings import Timings
 
-from ._admission import Admission, Lane
+from ._admission import Admission, Lane, SharedAdmission
 from ._gate import Gate
 from ._item import Batch, Item, Unfit
 from ._options import Options
@@ -118,12 +118,14 @@ class Scheduler:
         sizeof: Callable[[Item], float] | None = None,
         buffer_bytes: float = math.inf,
         window_bytes: float = math.inf,
+        shared: bool = False,
     ) -> None:
-        """buffer, buffer_bytes: that many emitted items, or bytes of them, count as taken before they are popped.
+        """shared: many threads call `assign`. buffer, buffer_bytes: that many emitted items, or bytes of them, count as
+        taken before they are popped.
         sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
         automatic window takes no more than 4 x workers x batch items."""
         self.options = options
-        self.admission = Admission(
+        self.admission = (SharedAdmission if shared else Admission)(
             per_key=_needed_per_key(options),
             keyed=options.keyed,
             prioritised=options.prioritised,

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import MethodDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from manytail import _checks
 from manytail._lifecycle import begin
-
-from . import _checks
 
 if TYPE_CHECKING:
     from ._shared_database import Database

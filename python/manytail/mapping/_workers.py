@@ -133,10 +133,11 @@ class ThreadWorkers:
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
-        """Start threads, no more than items have come."""
+        """Start threads, no more than items have come or are in flight."""
         if len(self._counting) < self._limit:
             self._items += items
-            for _ in range(min(self._limit, self._items) - len(self._counting)):
+            wanted = min(self._limit, self._items, self._runner.scheduler.in_flight)
+            for _ in range(wanted - len(self._counting)):
                 if self._runner.scheduler.halted or not self._add():
                     return
 
@@ -231,6 +232,8 @@ class ThreadWorkers:
         for thread in self._threads:
             if thread not in abandoned:
                 thread.join()
+        if self._over:  # these have had their time
+            return
         end = time.monotonic() + JOIN_TIMEOUT
         for thread in abandoned:
             thread.join(max(0.0, end - time.monotonic()))
@@ -277,8 +280,7 @@ class ThreadWorkers:
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
-        asks = not (scheduler.gate is None and memory is None)
-        skip = runner.skip_late if memory is None else runner.skip
+        asks, skip = runner.asks, runner.skip_late if memory is None else runner.skip
         if single and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call

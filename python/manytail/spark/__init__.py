@@ -4,13 +4,12 @@
 pass over the rows. All need PySpark with pyarrow: `pip install 'manytail[spark]'`.
 """
 
+from manytail.arrow import ResultError, RowView
 from manytail.mapping import DeadlineExceeded, Delivery, RetryLater
 
 from ._bootstrap import bootstrap
 from ._fan_out import fan_out
 from ._progress import progress
-from ._results import ResultError
-from ._rows import RowView
 from ._transform import map_concurrent
 from ._udf import concurrent_udf
 

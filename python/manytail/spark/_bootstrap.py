@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import manytail
-from manytail.mapping import _checks as checks
+from manytail import _checks as checks
 
 if TYPE_CHECKING:
     import pyarrow as pa

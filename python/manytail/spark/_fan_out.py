@@ -7,7 +7,6 @@ that the reader does not wait for it.
 
 from __future__ import annotations
 
-import datetime
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from manytail import PubSubQueue, ShutDown, Subscriber
-from manytail.mapping import _checks as checks
+from manytail import _checks as checks
+from manytail.arrow.engine import ResultSchema, describe
 
-from ._results import ERROR_TYPE, Results, arrow_and_fit, describe, raisable
-from ._rows import session_zone
-from ._task import TIME_ZONE, setting
+from ._task import TIME_ZONE, raisable, setting
 from ._transform import Source, refuse_equal_names, result_schema, result_types, session_settings
+from ._types import ERROR_TYPE, ResultTypes, session_zone
 
 ERROR = T.StructType(ERROR_TYPE.fields[:2])
 Sink = Callable[[Iterator[pa.RecordBatch]], Any]
@@ -83,7 +82,7 @@ def fan_out(
     checks.whole("max_lag", max_lag, 1)
     checks.choice("errors", errors, ("raise", "column"))
     zone, _ = session_settings(df.sparkSession)
-    result = None if schema is None else result_types("schema", result_schema(schema), zone)
+    result = None if schema is None else result_types("schema", result_schema(schema))
     if result is not None:
         refuse_equal_names(df.sparkSession, T.StructType(), result, False, {})
     checked, source = _sinks(sinks), Source(df, converts=False)
@@ -136,22 +135,30 @@ class FanOut:
         """The body of mapInArrow."""
         context = TaskContext.get()
         zone = session_zone(setting(TIME_ZONE, self.time_zone))
-        results = None if self.result is None else Results(self.result, zone)
+        types = ResultTypes()
+        results = None if self.result is None else ResultSchema(types.schema(self.result), zone)
         ran = self.feed(map(self._named, batches), results)
         if self.raises:
             _raise_first(ran)
         partition = context.partitionId() if context is not None else 0
-        rows = [
-            {"partition": partition, "sink": one.name, "rows": one.rows, "error": one.described, "result": one.result}
-            for one in ran
-        ]
-        yield pa.RecordBatch.from_struct_array(pa.array(rows, arrow_and_fit(self.schema, datetime.UTC)[0]))
+        error = types.of(ERROR)
+        columns = {
+            "partition": pa.array([partition] * len(ran), pa.int32()),
+            "sink": pa.array([one.name for one in ran]),
+            "rows": pa.array([one.rows for one in ran], pa.int64()),
+            "error": pa.array([one.described for one in ran], error),
+        }
+        if results is not None:
+            failed = pa.array([one.error is not None for one in ran])
+            made = results.columns([one.result for one in ran])
+            columns["result"] = pa.StructArray.from_arrays(made, fields=results.fields, mask=failed)
+        yield pa.RecordBatch.from_pydict(columns)
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the names of the input columns. The columns are not copied."""
         return batch.rename_columns(list(self.names)) if self.names else batch
 
-    def feed(self, batches: Iterator[pa.RecordBatch], results: Results | None = None) -> list[Running]:
+    def feed(self, batches: Iterator[pa.RecordBatch], results: ResultSchema | None = None) -> list[Running]:
         """Read the input to its end. Returns the sinks, when all of them have ended."""
         queue: PubSubQueue[pa.RecordBatch] = PubSubQueue(maxsize=self.max_lag)
         failures: list[Running] = []
@@ -180,10 +187,10 @@ class Running:
     name: str
     sink: Sink
     subscriber: Subscriber[pa.RecordBatch]
-    results: Results | None
+    results: ResultSchema | None
     failures: list[Running]  # the failed sinks of the task, the first to fail first
     rows: int = 0
-    result: dict[str, Any] | None = None  # clean values by column; None: it failed
+    result: Any = None  # clean; None also if it failed
     error: BaseException | None = None
     broken: BaseException | None = None  # the exception of the input
 
@@ -208,13 +215,13 @@ class Running:
             self.error = error
             self.failures.append(self)
 
-    def _checked(self, value: Any) -> dict[str, Any]:
-        """The clean value of each result column (`_results`), from what the sink returned."""
+    def _checked(self, value: Any) -> Any:
+        """The clean result, from what the sink returned."""
         if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(f"the sink returned a {type(value).__name__}, which nothing runs")
-        return {} if self.results is None else self.results.by_name(self.results.check(value, lambda: self.name))
+        return None if self.results is None else self.results.check(value, lambda: self.name)
 
     # The iterator that the sink gets.
     def __iter__(self) -> Running:
@@ -247,4 +254,4 @@ def _raise_first(ran: list[Running]) -> None:
     first = ran[0].failures[0]
     assert first.error is not None
     note = f"manytail: raised by the sink {first.name!r} of fan_out"
-    raise raisable(first.error, lambda error: error.add_note(note))
+    raise raisable(first.error, note)

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,10 +28,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from manytail import _checks as checks
+from manytail._progress import INTERVAL, Meter, display_of, draw
 from manytail._queue import Held
 from manytail.mapping import Stats
-from manytail.mapping import _checks as checks
-from manytail.mapping._progress import Meter, Ticker, display_of, draw
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,23 +79,26 @@ _logged: set[Channel] = set()  # channels that this process cannot reach and has
 
 
 class Reports:
-    """Sends the counts of a task to the driver, in a thread."""
+    """Sends the counts of a task to the driver: `send` is the map's `progress`."""
 
-    def __init__(self, channel: Channel, stats: Callable[[], Stats]) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         context = TaskContext.get()
         self._task = (
             (0, 0, 0) if context is None else (context.stageId(), context.partitionId(), context.taskAttemptId())
         )
         self._number = 0
+        self._last = Counts()
         self._socket: socket.socket | None = None
-        self._ticker = Ticker(Meter(stats, self._send))
-        self._ticker.start()
 
-    def _send(self, seen: Stats) -> None:
+    def send(self, seen: Stats) -> None:
+        self._last = Counts.of(seen)
+        self._send()
+
+    def _send(self) -> None:
         self._number += 1
         sender = (self._channel.map, *self._task, self._number)
-        message = MESSAGE.pack(self._channel.token, *sender, *Counts.of(seen))
+        message = MESSAGE.pack(self._channel.token, *sender, *self._last)
         try:
             if self._socket is None:
                 found = socket.getaddrinfo(self._channel.host, self._channel.port, type=socket.SOCK_DGRAM)
@@ -109,9 +113,9 @@ class Reports:
                 log.warning("progress: %s cannot be reached from here, the job goes on: %s", where, error)
 
     def close(self) -> None:
-        """Send the last counts, twice because datagrams may be lost."""
-        self._ticker.stop()
-        self._ticker.report()
+        """Send the last counts again, because datagrams may be lost. Only after the map has ended."""
+        self._send()
+        self._send()
         if self._socket is not None:
             self._socket.close()
 
@@ -197,13 +201,18 @@ class Live:
             target=self._receive, args=(self._socket,), name="manytail-progress-port", daemon=True
         )
         self._thread.start()
-        self._ticker = Ticker(self._meter)
-        self._ticker.start()
 
     def _receive(self, port: socket.socket) -> None:
         token = self._channel.token if self._channel is not None else b""
+        due = time.monotonic()
         while not self._closed:
-            message = port.recv(MESSAGE.size + 1)
+            port.settimeout(max(0.001, due - time.monotonic()))  # 0 would mean not to wait at all
+            message = b""
+            with suppress(TimeoutError):
+                message = port.recv(MESSAGE.size + 1)
+            if time.monotonic() >= due:
+                self._meter.report()
+                due = time.monotonic() + INTERVAL
             if len(message) == MESSAGE.size and hmac.compare_digest(message[:TOKEN_BYTES], token):
                 work, stage, partition, attempt, number, *counts = MESSAGE.unpack(message)[1:]
                 self._totals.add((work, stage, partition), attempt, number, Counts(*counts))
@@ -218,7 +227,7 @@ class Live:
             waker.sendto(b"", self._socket.getsockname())
         self._thread.join()
         self._socket.close()
-        self._ticker.stop()
+        self._meter.report()
         if self.maps and not self._totals.heard:
             where = f"{self._channel.host}:{self._channel.port}"
             log.warning(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -14,19 +15,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Batch, Breaker, Limit, Retry, Shared
-from manytail.mapping import _checks as checks
-from manytail.mapping import _options as options
-from manytail.mapping._options import Options
-from manytail.mapping._policies import On
+from manytail import _checks as checks
+from manytail.arrow.engine import NAME, ArrowMap, ResultSchema, check_name, check_options
+from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared
 
-from . import _metrics
 from ._progress import current_channel
-from ._results import ERROR_TYPE, ResultError, arrow_and_fit
-from ._rows import session_zone
 from ._task import MAX_RECORDS, TIME_ZONE, Work
+from ._types import CALL_TYPE, ERROR_TYPE, ResultTypes
 
-COLUMNS = ("key", "priority", "cost", "item_id")  # options that are columns here
 _ATOMIC = (T.AtomicType, T.NullType)
 # Atomic types without Python values, or whose values do not compare. By name: some versions of PySpark lack some.
 _NO_KEYS = ("YearMonthIntervalType", "VariantType", "GeographyType", "GeometryType")
@@ -131,51 +127,36 @@ def map_concurrent(
     """
     if not isinstance(df, DataFrame):
         raise checks.bad_type("df", df, "a DataFrame")
-    checked = check_shared(
-        options.check(fn, locals(), failures=("raise", "column", "drop"), never_retry=(ResultError,), columns=COLUMNS)
-    )
-    if not isinstance(error_column, str) or not error_column:
-        bad = checks.bad_value if isinstance(error_column, str) else checks.bad_type
-        raise bad("error_column", error_column, "a column name")
+    checked = check_shared(check_options(fn, locals()))
+    check_name("error_column", error_column)
     append = checks.choice("columns", columns, ("append", "replace")) == "append"
     source = Source(df)
     key_at = source.add("key", key, _ATOMIC, "a column of an atomic type")
     priority_at = source.add("priority", priority, (T.IntegralType,), "an integral column")
-    costs_at = tuple(
-        source.add("cost", limit.cost, (T.NumericType,), "a numeric column") for limit in checked.limits
-    )
+    costs_at = [source.add("cost", limit.cost, (T.NumericType,), "a numeric column") for limit in checked.limits]
     item_id_at = source.add("item_id", item_id, (T.DataType,), "a column")
     prepared = source.prepare()
     session = df.sparkSession
-    refuse_file_elsewhere(session, remember, checked)
+    refuse_file_elsewhere(session, remember, checked.remember)
     zone, max_records = session_settings(session)
-    result = result_types("schema", result_schema(schema), zone)
+    result = result_types("schema", result_schema(schema))
     fields = [*(source.schema.fields if append else ()), *result.fields]
     more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
     if checks.check_flag("metrics", metrics):
-        more["metrics"] = T.StructField(_metrics.NAME, _metrics.TYPE)
+        more["metrics"] = T.StructField(NAME, CALL_TYPE)
     refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
     fields += more.values()
-    work = Work(
-        fn=fn,
-        options=replace(checked, limits=tuple(limit.without_cost() for limit in checked.limits)),
-        result=result,
-        time_zone=zone,
-        max_records=max_records,
-        names=tuple(source.schema.names),
-        types=tuple(field.dataType for field in source.schema.fields),
-        key=key_at,
-        priority=priority_at,
-        costs=costs_at,
-        item_id=item_id_at,
-        append=append,
-        metrics=metrics,
-        channel=current_channel(),
-    )
+    limits = tuple(limit.with_cost(at) for limit, at in zip(checked.limits, costs_at, strict=True))
+    arrow_map = ArrowMap(
+        fn, replace(checked, limits=limits), None, append, error_column, metrics, max_records, key_at, priority_at,
+        item_id_at,
+    )  # fmt: skip
+    names, types = tuple(source.schema.names), tuple(field.dataType for field in source.schema.fields)
+    work = Work(arrow_map, result, zone, names, types, current_channel())
     return prepared.mapInArrow(lambda batches: work.run(batches), T.StructType(fields))
 
 
-def check_shared(checked: Options) -> Options:
+def check_shared(checked: Any) -> Any:
     """Checks that apply only where options are sent to other processes."""
     for limit in checked.limits:
         if limit.shared is None and not limit.per_task:
@@ -194,10 +175,10 @@ def check_shared(checked: Options) -> Options:
     return checked
 
 
-def refuse_file_elsewhere(session: Any, remember: Any, checked: Options) -> None:
+def refuse_file_elsewhere(session: Any, remember: Any, shared: Shared | None) -> None:
     """A path names a file of one machine: the workers of a cluster would each have their own. A Shared may be on a file
-    that all machines mount."""
-    is_file = checked.remember is not None and checked.remember is not remember and checked.remember._is_file()
+    that all machines mount. shared: what the option `remember` was made into."""
+    is_file = shared is not None and shared is not remember and shared._is_file()
     if is_file and not setting(session, "spark.master", "").startswith("local"):
         expected = "a path only where the master is local; a Shared in PostgreSQL, which all machines reach"
         raise checks.bad_value("remember", remember, expected)
@@ -236,8 +217,8 @@ class Source:
         self._hidden: list[Column] = []
         self._checks: list[tuple[str, Any, tuple[type, ...], str]] = []
 
-    def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...], expected: str) -> int | None:
-        """Add a hidden column. Returns its position."""
+    def add(self, option: str, column: str | Column | None, kinds: tuple[type, ...], expected: str) -> str | None:
+        """Add a hidden column. Returns its name in the batches."""
         if column is None:
             return None
         if not isinstance(column, (str, Column)):
@@ -246,7 +227,7 @@ class Source:
         inner = F.struct((F.col(column) if isinstance(column, str) else column).alias("value")).getField("value")
         self._hidden.append(inner.alias(f"_manytail_{option}"))
         self._checks.append((option, column, kinds, expected))
-        return len(self.schema.fields) + len(self._hidden) - 1
+        return f"c{len(self.schema.fields) + len(self._hidden) - 1}"
 
     def prepare(self) -> DataFrame:
         """The input for mapInArrow. Raises AnalysisException for unknown columns."""
@@ -317,13 +298,13 @@ def parsed_type(option: str, kind: Any, expected: str) -> T.DataType:
     return kind
 
 
-def result_types(option: str, result: T.StructType, zone: str) -> T.StructType:
+def result_types(option: str, result: T.StructType) -> T.StructType:
     """Refuse types that cannot be result types. Returns `result`."""
-    local = session_zone(zone)
+    types = ResultTypes()
     for field in result.fields:
         shown = f"{field.name} {field.dataType.simpleString()}"
         try:
-            arrow_and_fit(field.dataType, local)
+            ResultSchema(types.schema(T.StructType([field])), datetime.UTC)
         except TypeError as error:
             raise checks.bad_type(option, shown, "types that have Python and Arrow values") from error
         except ValueError as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,18 +13,17 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from manytail.mapping import Breaker, Limit, Retry, Shared
-from manytail.mapping import _checks as checks
-from manytail.mapping import _options as options
-from manytail.mapping._options import Options
-from manytail.mapping._policies import On
+from manytail import _checks as checks
+from manytail.arrow.engine import ArrowMap, check_options
+from manytail.mapping import Breaker, Limit, On, Retry, Shared
 
 from ._progress import current_channel
-from ._results import ERROR_TYPE, ResultError
-from ._task import Task, Work
+from ._task import Work
 from ._transform import check_shared, parsed_type, refuse_file_elsewhere, result_types, session_settings
+from ._types import ERROR_TYPE
 
 EXPECTED = "a DDL string or DataType"
+FAILURES = ("raise", "column")
 
 
 @checks.names_options
@@ -94,15 +91,12 @@ def concurrent_udf(
         raise checks.bad_type("returnType", returnType, EXPECTED)
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
-    checked = check_shared(
-        options.check(fn, given, arguments=None, failures=("raise", "column"), never_retry=(ResultError,))
-    )
-    # pyright does not see that `check` refuses what is not callable.
-    return _column_function(fn, returnType, checked, remember)  # pyright: ignore[reportArgumentType]
+    check_shared(check_options(fn, given, arguments=None, failures=FAILURES))
+    return _column_function(fn, returnType, given)
 
 
 def _column_function(
-    fn: Callable[..., Any], kind: str | T.DataType, checked: Options, remember: Any
+    fn: Callable[..., Any], kind: str | T.DataType, given: dict[str, Any]
 ) -> Callable[..., Column]:
     """What `concurrent_udf` returns. It asks the session for nothing before columns are given, so that it can be a
     module's decorator."""
@@ -112,19 +106,14 @@ def _column_function(
         width = len(columns)
         if not columns:
             raise checks.bad_value("columns", columns, "at least one column")
-        options.check_fn(fn, width, checked.setup is not None)
+        checked = check_options(fn, given, arguments=width, failures=FAILURES)
         session = SparkSession.active()
-        refuse_file_elsewhere(session, remember, checked)
+        refuse_file_elsewhere(session, given["remember"], checked.remember)
         zone, max_records = session_settings(session)
         fields = [T.StructField("value", parsed_type("returnType", kind, EXPECTED))]
-        work = Work(
-            fn=fn,
-            options=replace(checked, wants_delivery="delivery" in checks.unfilled(fn, width)),
-            result=result_types("returnType", T.StructType(fields), zone),
-            time_zone=zone,
-            max_records=max_records,
-            channel=current_channel(),
-        )
+        arrow_map = ArrowMap(fn, checked, append=False, max_records=max_records)
+        result = result_types("returnType", T.StructType(fields))
+        work = Work(arrow_map, result, zone, channel=current_channel())
         made: Column = _arrow_udf(work, width, getattr(fn, "__name__", type(fn).__name__))(*columns)
         return made
 
@@ -132,19 +121,23 @@ def _column_function(
 
 
 def _arrow_udf(work: Work, width: int, name: str) -> Any:
+    has_errors = work.work.error_name is not None
+
     def call_values(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        task = Task(work)
-        with closing(task.finished(map(_as_batch, batches))) as finished:
-            for rows in finished:
-                yield task.build_values(rows)
-                del rows
+        for batch in work.run(map(_as_batch, batches)):
+            if has_errors:
+                fields = [field.with_name(name) for field, name in zip(batch.schema, ("value", "error"), strict=True)]
+                yield pa.StructArray.from_arrays(batch.columns, fields=fields)
+            else:
+                yield batch.column(0)
+            del batch
 
     # Spark reads the kind of the function from its type hints. In this file hints are text; Spark needs the types.
     one, many = Iterator[pa.Array], Iterator[tuple[pa.Array, ...]]
     call_values.__annotations__ = {"batches": one if width == 1 else many, "return": one}
     call_values.__name__ = name
     value = work.result.fields[0]
-    returned = T.StructType([value, T.StructField("error", ERROR_TYPE)]) if work.error_column else value.dataType
+    returned = T.StructType([value, T.StructField("error", ERROR_TYPE)]) if has_errors else value.dataType
     return F.arrow_udf(call_values, returned).asNondeterministic()  # type: ignore[attr-defined]
 
 

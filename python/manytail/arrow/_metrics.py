@@ -18,24 +18,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
-from manytail.mapping._item import Batch, Item
-from manytail.mapping._options import Options
+from manytail.mapping._frames import Batch, Item, Options
 
 NAME = "_call"
-TYPE = T.StructType(
-    [
-        T.StructField("attempts", T.IntegerType()),
-        T.StructField("waited", T.DoubleType()),
-        T.StructField("ran", T.DoubleType()),
-        T.StructField("deferred", T.DoubleType()),
-        T.StructField("remembered", T.BooleanType()),
-        T.StructField("cost", T.DoubleType()),
-    ]
-)
-_KINDS = (pa.int32(), pa.float64(), pa.float64(), pa.float64(), pa.bool_(), pa.float64())
-_FIELDS = [pa.field(field.name, kind) for field, kind in zip(TYPE.fields, _KINDS, strict=True)]
+_FIELDS = [
+    pa.field("attempts", pa.int32()), pa.field("waited", pa.float64()), pa.field("ran", pa.float64()),
+    pa.field("deferred", pa.float64()), pa.field("remembered", pa.bool_()), pa.field("cost", pa.float64()),
+]  # fmt: skip
+CALL = pa.struct(_FIELDS)
 
 
 class Measure:
@@ -102,7 +93,7 @@ class CallMeter:
         """The column of finished rows."""
         now = time.monotonic()
         columns = zip(*[self._values(row, now) for row in rows], strict=True)
-        arrays = [pa.array(values, kind) for values, kind in zip(columns, _KINDS, strict=True)]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _FIELDS, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=_FIELDS)
 
     def _cost(self, row: Any) -> float:

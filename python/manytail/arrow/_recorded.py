@@ -3,37 +3,32 @@
 Results are written as slices of one column, and records are read as one stream. So Arrow converts them, without a
 Python call per value. What is read was written by another process and is not trusted: types come from the reader's own
 schema, and the data is validated in full.
-
-Instants are recorded as integers, as in clean results (`_results`): Python's datetime cannot hold all of them.
 """
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
-from manytail.mapping._remember import BulkCodec
+from manytail.mapping._frames import BulkCodec
 
-from ._results import arrow_and_fit
+from ._types import plain_type, recorded_type
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the end of a stream
 
 
 class ArrowCodec(BulkCodec):
-    """The codec of clean results (`_results`) of one schema."""
+    """The codec of clean results (`_fits`) of one schema."""
 
-    name = "manytail.arrow-1"
+    name = "manytail.arrow-2"
 
-    def __init__(self, schema: T.StructType) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.schema = fingerprint(schema)
-        single = len(schema.fields) == 1
-        arrow, _ = arrow_and_fit(schema.fields[0].dataType if single else schema, datetime.UTC)
-        self._schema = pa.schema([pa.field("result", recorded_type(arrow))])
+        kind = schema.field(0).type if len(schema) == 1 else pa.struct(list(schema))
+        self._schema = pa.schema([pa.field("result", recorded_type(kind))])
         self._begin = self._schema.serialize().to_pybytes()
 
     def encode_all(self, results: Sequence[Any]) -> list[bytes]:
@@ -63,35 +58,7 @@ class ArrowCodec(BulkCodec):
         return table.column(0).to_pylist()  # type: ignore[no-any-return]
 
 
-def fingerprint(schema: T.StructType) -> str:
+def fingerprint(schema: pa.Schema) -> str:
     """Text that is equal for schemas with equal names and types, whatever their metadata, at any depth."""
-    plain = _without_metadata(schema).json().encode()
-    return f"{schema.simpleString()[:200]} #{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
-
-
-def _without_metadata(kind: T.DataType) -> T.DataType:
-    if isinstance(kind, T.StructType):
-        fields = [T.StructField(each.name, _without_metadata(each.dataType), each.nullable) for each in kind]
-        return T.StructType(fields)
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_without_metadata(kind.elementType), kind.containsNull)
-    if isinstance(kind, T.MapType):
-        return T.MapType(_without_metadata(kind.keyType), _without_metadata(kind.valueType), kind.valueContainsNull)
-    return kind
-
-
-def recorded_type(arrow: pa.DataType) -> pa.DataType:
-    """The same type with instants as integers."""
-    if pa.types.is_timestamp(arrow):
-        return pa.int64()
-    if pa.types.is_struct(arrow):
-        return pa.struct([_recorded_field(arrow.field(position)) for position in range(arrow.num_fields)])
-    if pa.types.is_map(arrow):
-        return pa.map_(_recorded_field(arrow.key_field), _recorded_field(arrow.item_field))
-    if pa.types.is_list(arrow):
-        return pa.list_(_recorded_field(arrow.value_field))
-    return arrow
-
-
-def _recorded_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, recorded_type(field.type), field.nullable)
+    text = str(plain_type(pa.struct(list(schema))))
+    return f"{text[:200]} #{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"

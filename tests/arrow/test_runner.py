@@ -1,7 +1,7 @@
-"""The thread runner as a task uses it: rows, output batches, and what is left at the end.
+"""The thread runner as a map over Arrow batches uses it: rows, output batches, and what is left at the end.
 
 tests/simulation checks what the scheduler decides: order, keys, priorities, retries, timeouts, the window's size.
-These tests cover the threads that carry it out, back-pressure, and the batches that Spark gets.
+These tests cover the threads that carry it out, back-pressure, and the output batches.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from support.scheduling import Clocked, Rows, Run, Script, Source, batch_map, ba
 from support.threads import Threads, wait_until
 
 from manytail import Retry
+from manytail.arrow import _map
 from manytail.mapping import _thread_runner
-from manytail.spark import _task
 
 LONG = 3_600
 
@@ -124,8 +123,8 @@ def test_output_batches_have_at_most_batch_rows() -> None:
 
 
 def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _task.FLUSH_INTERVAL == 1.0
-    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 0.1)
+    assert _map.FLUSH_INTERVAL == 1.0
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 0.1)
     script = Script(0)
     begin = time.monotonic()
     with Run(script, batches(range(2), 2), workers=2, batch_rows=10) as run:
@@ -136,7 +135,7 @@ def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
     source = Source(batches(range(2), 1), hold_before=1)
     with Run(lambda row: row, source, batch_rows=10) as run:
         run.wait_values(1)
@@ -147,8 +146,8 @@ def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: 
 
 def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source that has more rows in a moment must not cause batches of one row."""
-    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
-    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_map, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
     outputs = list(batch_map(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
 
@@ -216,24 +215,6 @@ def test_raise_fails_with_the_functions_exception_and_a_note() -> None:
         finished(fail, [Rows(["here"], key=lambda row: row)], retry=Retry(2, backoff=0))
     assert caught.value is error
     assert caught.value.__notes__ == ["manytail: the row with key 'here' failed after 3 attempts"]
-
-
-@dataclass(frozen=True)
-class Frozen(Exception):
-    """It refuses a note."""
-
-    code: int
-
-
-@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), StopIteration(5), Frozen(404)])
-def test_raise_wraps_what_is_no_exception_or_takes_no_note(error: BaseException) -> None:
-    def fail(row: int) -> None:
-        raise error
-
-    with pytest.raises(RuntimeError) as caught:
-        finished(fail, [Rows([0])])
-    assert caught.value.__cause__ is error
-    assert caught.value.__notes__ == ["manytail: the row with key None failed after 1 attempt"]
 
 
 def test_raise_starts_no_further_call_and_waits_for_running_ones() -> None:
@@ -339,8 +320,8 @@ def test_results_do_not_keep_rows_alive() -> None:
 def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 2 finishes when the worker of row 1 has handled all events and still holds the lock. No other thread would
     look for a long time."""
-    monkeypatch.setattr(_task, "FLUSH_INTERVAL", 1e6)
-    monkeypatch.setattr(_task, "IDLE_GRACE", 1e6)
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(_map, "IDLE_GRACE", 1e6)
     script = Script()
     with Run(script, batches(range(3), 3), workers=3, order="completion") as run:
         runner, handle = run.batch_map.runner, run.batch_map.runner._handle
@@ -396,7 +377,7 @@ def test_all_coroutines_run_in_one_thread_with_one_loop() -> None:
 
 
 def test_coroutines_that_never_wait_let_others_go_on() -> None:
-    """Row 0 waits on its loop. It must continue while thousands of rows that never wait are called."""
+    """Row 0 waits on its loop three times. It must continue while thousands of rows that never wait are called."""
     seen: list[int] = []
 
     async def call(row: int) -> int:

@@ -1,0 +1,236 @@
+"""`map_arrow`: checks what it is given, opens the input, and returns its lazy batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from manytail import _checks as checks
+from manytail.mapping._frames import OPTIONS, Options, Results, ThreadRunner, check, final_error, note_of
+
+from ._results import ResultError
+from ._task import ArrowMap, Host, Task
+
+COLUMNS = ("key", "priority", "item_id")  # options that are columns or functions of a row
+FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for others
+IDLE_GRACE = 0.02  # seconds without a row in flight after which an output batch is emitted although it is not full
+
+
+def map_arrow(
+    fn: Callable[..., Any],
+    data: Any,
+    schema: pa.Schema,
+    *,
+    columns: Literal["append", "replace"] = "append",
+    errors: Literal["raise", "column", "drop"] = "raise",
+    error_column: str = "_error",
+    metrics: bool = False,
+    time_zone: str = "UTC",
+    max_records: int = 10_000,
+    **options: Any,
+) -> ArrowResults:
+    """Call `fn(row)` on every row of Arrow batches, many at once: `concurrent_map` for the frames of Polars, DuckDB,
+    pandas and whatever else gives and takes Arrow's batches.
+
+    Lazy, but for the schema of `data` and the first batch of an iterable. Rows, results, errors and the options are
+    described in docs/guides/arrow.md.
+
+    Parameters
+    ----------
+    fn : callable
+        Gets a row: a mapping with attribute access and `asDict()`; with `batch` a list of rows. Returns a mapping, a
+        tuple, None, or for a one-column schema the value. May be `async def`. Gets `delivery=` and `resource=` as in
+        `concurrent_map`.
+    data : object
+        With `__arrow_c_stream__` (a pyarrow Table or reader, a Polars or pandas frame, a DuckDB relation), or an
+        iterable of record batches. One without a batch has no input columns.
+    schema : pyarrow.Schema
+        The columns that `fn` returns. Null in one that is not nullable fails the row.
+    columns : {"append", "replace"}
+        Whether the input columns stay.
+    errors : {"raise", "column", "drop"}
+        What happens to a row that failed for good: it ends the map, fills `error_column` (its results are null then,
+        whatever `schema` says), or is left out.
+    metrics : bool
+        Append `_call`, a struct of attempts, waited, ran, deferred, remembered and cost, in seconds.
+    time_zone : str
+        Of naive results for a column with a time zone.
+    max_records : int
+        The most rows of an output batch.
+    **options
+        Those of `concurrent_map`. `key`, `priority`, `item_id` and the cost of a limit are names of columns, or
+        functions of the row.
+
+    Returns
+    -------
+    ArrowResults
+        Lazy record batches, which any library takes that knows Arrow's C stream.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A bad option or schema, an unknown column; at the call.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = map_arrow(lambda row: row.n * 2, pa.table({"n": [1, 2]}), pa.schema({"twice": pa.int64()}))
+    >>> pa.table(rows).to_pylist()
+    [{'n': 1, 'twice': 2}, {'n': 2, 'twice': 4}]
+    """
+    own = ("columns", "errors", "error_column", "metrics", "time_zone", "max_records")
+    checks.refuse_unknown("map_arrow", options, [*(one.name for one in OPTIONS), *own])
+    work = ArrowMap(
+        fn,
+        check_options(fn, {**options, "errors": errors}),
+        check_schema(schema),
+        append=checks.choice("columns", columns, ("append", "replace")) == "append",
+        error_column=check_name("error_column", error_column),
+        metrics=checks.check_flag("metrics", metrics),
+        max_records=checks.whole("max_records", max_records, 1),
+        **{name: options.get(name) for name in COLUMNS},
+    )
+    return run(work, data, Host(check_zone(time_zone)))
+
+
+def run(work: ArrowMap, data: Any, host: Host) -> ArrowResults:
+    """The results of a map over that input."""
+    schema, batches = _opened(data)
+    return ArrowResults(Task(work, schema, host), batches, data)
+
+
+def check_options(
+    fn: Any,
+    given: Mapping[str, Any],
+    *,
+    arguments: int | None = 1,
+    failures: tuple[str, ...] = ("raise", "column", "drop"),
+) -> Options:
+    """The options among the arguments of a map over Arrow batches, checked. arguments: how many fn gets by position;
+    None: not known yet. failures: the allowed values of `errors`."""
+    return check(fn, given, arguments=arguments, failures=failures, never_retry=(ResultError,), columns=COLUMNS)
+
+
+def check_schema(schema: Any) -> pa.Schema:
+    if not isinstance(schema, pa.Schema):
+        raise checks.bad_type("schema", schema, "a pyarrow.Schema")
+    if not len(schema):
+        raise checks.bad_value("schema", schema, "at least one column")
+    return schema
+
+
+def check_name(option: str, name: Any) -> str:
+    """The name of a column, checked."""
+    if not isinstance(name, str) or not name:
+        bad = checks.bad_value if isinstance(name, str) else checks.bad_type
+        raise bad(option, name, "a column name")
+    return name
+
+
+def check_zone(name: Any) -> str:
+    expected = "a time zone, such as 'UTC', '+01:00' or 'Europe/Berlin'"
+    if not isinstance(name, str):
+        raise checks.bad_type("time_zone", name, expected)
+    try:
+        Host(name)
+    except (KeyError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError
+        raise checks.bad_value("time_zone", name, expected) from error
+    return name
+
+
+# ---------------------------------------------------------------------------------------------------- input
+def _opened(data: Any) -> tuple[pa.Schema | None, Iterator[Any]]:
+    """The schema and the batches of an input. The schema of an iterable is that of its first batch."""
+    if hasattr(data, "__arrow_c_stream__"):
+        try:
+            reader = pa.RecordBatchReader.from_stream(data)
+        except pa.ArrowInvalid as error:
+            raise checks.bad_type("data", data, "a stream of record batches") from error
+        return reader.schema, iter(reader)
+    if not isinstance(data, Iterable):
+        raise checks.bad_type("data", data, "an object with __arrow_c_stream__, or an iterable of record batches")
+    batches = iter(data)
+    try:
+        first = next(batches, None)
+    except Exception as error:
+        return None, _raising(error)
+    if first is None:
+        return None, batches
+    if not isinstance(first, pa.RecordBatch):
+        raise checks.bad_type("data", first, "record batches")
+    return first.schema, chain([first], batches)
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
+
+
+# ---------------------------------------------------------------------------------------------------- output
+class ArrowResults(Results[pa.RecordBatch]):
+    """The iterator that `map_arrow` returns: record batches, as they become full, or when nothing else can make
+    progress.
+
+    What knows Arrow's C stream takes it whole: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query. An
+    exception goes through that stream as Arrow's own error, and stands in `error` as it was raised. Otherwise it is as
+    the Results of `concurrent_map`.
+    """
+
+    error: BaseException | None = None  # what the iterator has raised
+    _plan: Any
+
+    def __init__(self, task: Task, batches: Iterable[pa.RecordBatch], data: Any) -> None:
+        super().__init__(task, batches, data)  # type: ignore[arg-type]
+        self.schema: pa.Schema = task.schema
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return super().__next__()
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _next(self) -> pa.RecordBatch:
+        if self._over:
+            raise StopIteration
+        while not self._output:
+            self._wait()
+        self._fill()
+        rows = self._runner.locked(_take_buffered, self._runner)
+        if not rows:  # closed meanwhile
+            raise StopIteration
+        self._meter.sample(self._scheduler.finished)
+        return self._plan.build(rows)
+
+    def _fill(self) -> None:
+        """Wait until the output batch is full, FLUSH_INTERVAL after its first row, or when no other row can make
+        progress."""
+        runner, scheduler, most = self._runner, self._scheduler, self._plan.batch_rows
+        due = runner.now() + FLUSH_INTERVAL
+        while len(self._output) < most and not (scheduler.full or scheduler.over or runner.stopping):
+            idle = runner.idle_since
+            wait = (due if idle is None else min(due, idle + IDLE_GRACE)) - runner.now()
+            if wait <= 0:
+                break
+            runner.wait(most, wait)
+
+    def _final_error(self) -> BaseException | None:
+        scheduler, error = self._scheduler, final_error(self._runner)
+        failing = scheduler.failing if scheduler.failing and scheduler.failing.error is scheduler.error else None
+        return None if error is None else self._plan.host.raised(error, None if failing is None else note_of(failing))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
+
+
+def _take_buffered(runner: ThreadRunner) -> list[Any]:
+    scheduler = runner.scheduler
+    rows = [scheduler.output.popleft() for _ in range(min(scheduler.buffered, len(scheduler.output)))]
+    scheduler.took(len(rows))
+    runner.go_on()
+    return rows

@@ -1,0 +1,534 @@
+"""One run of a map: Arrow batches in, rows through the scheduler of `manytail.mapping`, Arrow batches out.
+
+The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
+into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
+and `_handle` pass it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of
+emitted rows. tests/arrow/test_task.py checks that a row takes no more functions than these.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from manytail import _checks as checks
+from manytail._timings import now
+from manytail.mapping._frames import (
+    Batch,
+    Item,
+    Memory,
+    Options,
+    Scheduler,
+    ThreadRunner,
+    Unfit,
+    batch_result,
+    cost_of,
+    deliver_call,
+    idempotency_key,
+    priority_of,
+    refuse_awaitable,
+)
+
+from . import _metrics
+from ._fits import Misfit
+from ._metrics import CallMeter, Measure
+from ._recorded import ArrowCodec
+from ._results import ERROR, Described, ResultSchema, describe, result_bytes
+from ._rows import NAN, Columns, Reader, RowView, group_keys, normalise, row_digest, row_digests
+from ._types import column_reader, zone_of
+
+BATCH_BYTES = 64 << 20  # of an output batch
+WINDOW_BYTES = 256 << 20  # of input rows and results: the automatic window does not grow beyond that
+
+Asked = str | Callable[[Any], Any] | None  # an option that is a column's name, or a function of a row
+
+
+class Host:
+    """Where a map runs, and how values look there. An engine, such as Spark, has one of its own for each run."""
+
+    task_attempt = 0  # that the function's Delivery says
+    by_value = False  # fn gets the values of the columns, not a row
+    input_error_first = False  # an exception of the input ends the map at once, not after the rows before it
+
+    def __init__(self, time_zone: str) -> None:
+        """time_zone: of naive results for a type with a time zone."""
+        self.zone = zone_of(time_zone)
+
+    def view(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of the input that the function sees: so many of the first, perhaps with other names, and with
+        PythonTypes."""
+        return schema
+
+    def key_type(self, kind: pa.DataType) -> pa.DataType:
+        """The type of a key column as messages and Deliveries show its values."""
+        return kind
+
+    def raised(self, error: BaseException, note: str | None) -> BaseException:
+        """What the map raises in place of `error`, which has the note, unless its class takes none."""
+        return error
+
+
+@dataclass(frozen=True)
+class ArrowMap:
+    """A map before it has its input: what `map_arrow` was given, checked."""
+
+    fn: Callable[..., Any]
+    options: Options
+    schema: Any = None  # of the results, a pyarrow.Schema; None: the engine sets it in its tasks
+    append: bool = True
+    error_column: str = "_error"
+    metrics: bool = False
+    max_records: int = 10_000
+    key: Asked = None
+    priority: Asked = None
+    item_id: Asked = None
+
+    @property
+    def error_name(self) -> str | None:
+        """The name of the error column, if there is one."""
+        return self.error_column if self.options.errors == "column" else None
+
+
+class Row(Item):
+    """One row in flight: its batch, and its index in that."""
+
+    __slots__ = ("batch", "index", "measure")
+
+    batch: InputBatch
+    index: int
+    measure: Measure  # only with metrics
+    noun = "row"
+
+    def shown_key(self) -> Any:
+        """The key for messages, of any type."""
+        try:
+            return self.batch.shown_key(self)
+        except Exception as error:
+            return f"<{error}>"
+
+    @property
+    def view(self) -> RowView:
+        """The row as functions of it see it."""
+        return RowView(self.batch.columns, self.index)
+
+
+class InputBatch:
+    """One Arrow batch of the input, as the rows and the calls see it."""
+
+    def __init__(self, task: Task, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.row_bytes = batch.nbytes / max(1, batch.num_rows) + task.results.fixed_bytes
+        self.columns = Columns(task.reader, batch)
+        self._task = task
+
+    def rows(self) -> list[Any]:
+        task = self._task
+        work = task.work
+        rows = new_rows(self, self.batch.num_rows)
+        if work.priority is not None:
+            for row, priority in self._asked(rows, task.priority):
+                row.priority = math.inf if priority is None else priority
+        if task.costs:
+            self._set_costs(rows)
+        if work.options.identifies:
+            if callable(work.item_id):
+                for row, identity in self._asked(rows, self._identity_of):
+                    row.identity = identity
+            else:
+                for row, identity in zip(rows, row_digests(self._identifying()), strict=True):
+                    row.identity = identity
+        if work.metrics:
+            began = time.monotonic()
+            for row in rows:
+                row.measure = Measure(began)
+        if isinstance(work.key, str):
+            for row, key in zip(rows, group_keys(self.batch.column(work.key)), strict=True):
+                row.key = key
+        return rows
+
+    def _asked(self, rows: list[Any], asked: Asked) -> Iterator[tuple[Any, Any]]:
+        """Rows, and what an option says of them. A function that raises fails its row."""
+        if isinstance(asked, str):
+            yield from zip(rows, self.batch.column(asked).to_pylist(), strict=True)
+            return
+        assert asked is not None
+        for row in rows:
+            try:
+                value = asked(row.view)
+            except BaseException as error:
+                row.error = error
+            else:
+                yield row, value
+
+    def _set_costs(self, rows: list[Any]) -> None:
+        """Set what each row takes of each limit. A bad cost fails its row."""
+        costs = [[1.0] * len(rows) for _ in self._task.costs]
+        for amounts, asked in zip(costs, self._task.costs, strict=True):
+            for row, cost in self._asked(rows, asked) if asked is not None else ():
+                if cost is None or not 0 <= cost <= sys.float_info.max:
+                    row.error = ValueError(f"cost: {cost} (expected: a finite number >= 0)")
+                else:
+                    amounts[row.index] = float(cost)
+        for row, each in zip(rows, zip(*costs, strict=True), strict=True):
+            row.costs = each
+
+    def shown_key(self, row: Row) -> Any:
+        """The key as Python has it."""
+        if isinstance(self._task.work.key, str):
+            return self._keys[row.index]
+        return math.nan if row.key is NAN else row.key
+
+    def weight(self, row: Row) -> int:
+        try:
+            return self._task.weights.get(normalise(self.shown_key(row)), 1)
+        except ValueError:  # Python cannot hold the key, so `weights` cannot contain it
+            return 1
+
+    def idempotency_key(self, index: int) -> str:
+        if callable(self._task.work.item_id):
+            return self._identity_of(RowView(self.columns, index))
+        return row_digest(self._identifying(), index)
+
+    def _identity_of(self, row: RowView) -> str:
+        identify: Any = self._task.work.item_id
+        return idempotency_key(identify(row))
+
+    def _identifying(self) -> list[pa.Array]:
+        """The columns that tell rows apart."""
+        item_id = self._task.work.item_id
+        return self.batch.columns[: self._task.visible] if item_id is None else [self.batch.column(item_id)]
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        column = self.batch.column(self._task.work.key)
+        return column_reader(self._task.host.key_type(column.type))(column)
+
+
+def new_rows(batch: Any, count: int) -> list[Any]:
+    """The rows of a batch, as Item.__init__ would make them. In one loop: a call per row would take as long as the rest
+    of the loop."""
+    rows: list[Any] = []
+    read = now()
+    for index in range(count):
+        row = Row.__new__(Row)
+        row.read = read
+        row.batch, row.index = batch, index
+        row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
+        row.done = row.known = row.fatal = False
+        row.result = row.error = None
+        rows.append(row)
+    return rows
+
+
+class Task:
+    """One run of some work over one input."""
+
+    def __init__(self, work: ArrowMap, input_schema: pa.Schema | None, host: Host) -> None:
+        """input_schema: None if the input has no batch. ValueError, TypeError: a column that the options name is not
+        there, or has another type; a type that cannot be a result; two columns of one name."""
+        self.work, self.options, self.host = work, work.options, host
+        self._is_known = input_schema is not None
+        self._input_schema = pa.schema([]) if input_schema is None else input_schema
+        view = host.view(self._input_schema)
+        self.visible = len(view)
+        self.reader = Reader(view)
+        self.results = ResultSchema(work.schema, host.zone, by_value=host.by_value)
+        self.batch_rows = work.max_records
+        self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
+        self._meter = CallMeter(work.options) if work.metrics else None
+        self.priority, self.costs = self._check_columns()
+        self._may_fail_early = self.costs or any(map(callable, (work.key, work.priority, work.item_id)))
+        self.schema = self._output_schema(view)
+
+    def _check_columns(self) -> tuple[Asked, list[Asked]]:
+        """What says the priority and the costs of a row: functions are wrapped in checks of what they return."""
+        work = self.work
+        self._check_column("key", work.key, is_atomic, "a column of an atomic type")
+        self._check_column("item_id", work.item_id, lambda kind: True, "a column")
+        self._check_column("priority", work.priority, is_whole, "an integral column")
+        for limit in self.options.limits:
+            self._check_column("cost", limit.cost, is_number, "a numeric column")
+        ask = work.priority
+        priority = (lambda row: priority_of(ask(row))) if callable(ask) else ask
+        costs = [partial(cost_of, limit) if callable(limit.cost) else limit.cost for limit in self.options.limits]
+        return priority, costs if self.options.has_costs else []
+
+    def _check_column(self, option: str, asked: Any, fits: Callable[[pa.DataType], bool], expected: str) -> None:
+        if asked is None or callable(asked):
+            return
+        if not isinstance(asked, str):
+            raise checks.bad_type(option, asked, "a column name or a function of the row")
+        if not self._is_known:
+            return
+        names = self._input_schema.names
+        if asked not in names:
+            raise checks.bad_value(option, asked, f"a column of the input, one of {', '.join(names)}")
+        kind = self._input_schema.field(asked).type
+        if not fits(kind.value_type if types.is_dictionary(kind) else kind):
+            raise checks.bad_type(option, asked, f"{expected}; it is {kind}")
+
+    def _output_schema(self, view: pa.Schema) -> pa.Schema:
+        work = self.work
+        names, fields = view.names, list(self._input_schema)[: self.visible]
+        _refuse_equal("data", names, [], "input columns with different names")
+        kept = names if work.append else []
+        _refuse_equal("schema", work.schema.names, kept, "names that no other result column and no input column has")
+        output = [field.with_name(name) for name, field in zip(names, fields, strict=True)] if work.append else []
+        # A row that has failed has no results.
+        output += [field.with_nullable(field.nullable or work.error_name is not None) for field in self.results.fields]
+        more = {} if work.error_name is None else {"error_column": pa.field(work.error_name, ERROR)}
+        more.update({"metrics": pa.field(_metrics.NAME, _metrics.CALL)} if work.metrics else {})
+        for option, field in more.items():
+            _refuse_equal(option, [field.name], [each.name for each in output], "a name that no other column has")
+            output.append(field)
+        return pa.schema(output)
+
+    # ------------------------------------------------------------------------------------------------ the run
+    def runner(self) -> ThreadRunner:
+        options = self.options
+        scheduler = Scheduler(
+            options,
+            weight_of=None if options.weights is None else lambda row: row.batch.weight(row),  # type: ignore[attr-defined]
+            buffer=self.batch_rows,
+            buffer_bytes=BATCH_BYTES,
+            window_bytes=WINDOW_BYTES,
+            # Where all results are of one size, without a call of Python code for each row.
+            sizeof=size_of if self.results.varies else attrgetter("batch.row_bytes"),
+        )
+        self._scheduler = scheduler
+        keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
+        memory = None if options.remember is None else Memory(options.remember, ArrowCodec(self.work.schema))
+        first = self.host.input_error_first
+        return ThreadRunner(scheduler, self.call_with, keep, input_error_first=first, memory=memory)
+
+    def start(self, runner: ThreadRunner, batches: Iterable[Any]) -> None:
+        """Begin to read the input."""
+        runner.start(map(self._take, self._slices(batches)))
+
+    def _slices(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        """The input in batches that are no larger than those of the output."""
+        for batch in batches:
+            if not isinstance(batch, pa.RecordBatch):
+                raise checks.bad_type("data", batch, "record batches")
+            if batch.schema != self._input_schema:
+                raise checks.bad_value("data", batch.schema, f"batches of one schema, {self._input_schema}")
+            for start in range(0, batch.num_rows, self.batch_rows):
+                yield batch.slice(start, self.batch_rows)
+            del batch  # must not be kept during the wait for the next one
+
+    def _take(self, batch: pa.RecordBatch) -> list[Item]:
+        """The rows of an input batch, with their lanes. In the reader's thread."""
+        rows, key = InputBatch(self, batch).rows(), self.work.key
+        if callable(key):
+            for row in rows:
+                try:
+                    row.key = normalise(key(row.view))
+                    self._scheduler.assign([row])
+                except BaseException as error:
+                    row.error = error
+                    self._scheduler.admission.assign_alone(row)
+        else:
+            self._scheduler.assign(rows)
+        for row in rows if self._may_fail_early else ():
+            if row.error is not None:
+                failure = self._scheduler.failure(row.error)
+                row.error, row.fatal = failure.error, failure.fatal
+        return rows
+
+    # ------------------------------------------------------------------------------------------------ calls
+    def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """The function that a worker calls with each row. resource: keyword arguments for fn, from `setup`."""
+        call = self._unmeasured(resource)
+        return call if self._meter is None else self._meter.measured(call)
+
+    def _unmeasured(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
+        options, results = self.options, self.results
+        fn, fit, check, none_fits = self.work.fn, results.fit, results.check, results.none_fits
+        if options.batch is not None:
+            return self._call_batches(resource)
+        if options.is_async or resource or options.wants_delivery or self.host.by_value:
+            return self._any_call(resource)
+
+        make: Any = RowView.__new__
+
+        def call(row: Any) -> Any:
+            view = make(RowView)  # as RowView.__init__ would make it, without the call
+            view._RowView__columns, view._RowView__index = row.batch.columns, row.index
+            value = fn(view)
+            if value is None and none_fits:
+                return None
+            try:
+                return fit(value)
+            except Misfit:
+                return check(value, row.shown_key)
+
+        return call
+
+    def _any_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+        """The call of a function of any kind with one row, or with values."""
+        fn, check, names = self.work.fn, self.results.check, self.reader.names
+        delivers, by_value = self.options.wants_delivery, self.host.by_value
+
+        def returned(row: Any) -> Any:
+            more = {**resource, "delivery": row.delivery} if delivers else resource
+            if not by_value:
+                return fn(row.view, **more)
+            return fn(*[row.batch.columns[name][row.index] for name in names], **more)
+
+        async def asynchronous(row: Any) -> Any:
+            with self._delivery(row):
+                return check(await returned(row), row.shown_key)
+
+        def plain(row: Any) -> Any:
+            with self._delivery(row):
+                return check(returned(row), row.shown_key)
+
+        return asynchronous if self.options.is_async else plain
+
+    def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        """The call of a function that gets a list of rows."""
+        fn, delivers = self.work.fn, self.options.wants_delivery
+
+        def returned(batch: Batch, rows: list[Any]) -> Any:
+            more = {**resource, "delivery": batch.delivery} if delivers else resource
+            return fn([row.view for row in rows], **more)
+
+        async def asynchronous(batch: Batch) -> Any:
+            rows = batch.to_call()
+            if not rows:
+                return self._fitted(batch, rows, [])
+            with self._delivery(batch):
+                return self._fitted(batch, rows, await returned(batch, rows))
+
+        def plain(batch: Batch) -> Any:
+            rows = batch.to_call()
+            if not rows:
+                return self._fitted(batch, rows, [])
+            with self._delivery(batch):
+                return self._fitted(batch, rows, refuse_awaitable(returned(batch, rows)))
+
+        return asynchronous if self.options.is_async else plain
+
+    def _fitted(self, batch: Batch, called: list[Item], returned: Any) -> Any:
+        """The results of the batch. One that does not fit is replaced by an exception."""
+        results = batch_result(returned, len(called))
+        return results if isinstance(results, Unfit) else batch.with_known(list(map(self._fit_one, called, results)))
+
+    def _fit_one(self, row: Any, result: Any) -> Any:
+        if isinstance(result, BaseException):
+            return result
+        try:
+            return self.results.check(result, row.shown_key)
+        except Exception as error:
+            return error
+
+    def _delivery(self, call: Item) -> AbstractContextManager[Any]:
+        """Around the call: its Delivery, if fn gets one. That does not refer to the rows, which refer to it."""
+        options = self.options
+        if not options.wants_delivery:
+            return nullcontext()
+        rows: list[Any] = call.to_call()
+        if options.identifies:
+            makers: list[Callable[[], str]] = [partial(str, row.identity) for row in rows]
+        else:
+            makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
+        identify: Callable[[], Any] = partial(_made, makers) if isinstance(call, Batch) else makers[0]
+        key = rows[0].batch.shown_key(rows[0])
+        return deliver_call(call, identify, options.spent_names, self.host.task_attempt, key)
+
+    # ------------------------------------------------------------------------------------------------ output
+    def build(self, rows: list[Any]) -> pa.RecordBatch:
+        """The output batch of finished rows, in this order."""
+        arrays = self._inputs(rows) if self.work.append else []
+        arrays += self.results.columns([row.result for row in rows])
+        if self.work.error_name is not None:
+            arrays.append(pa.array([None if row.error is None else _error(row) for row in rows], ERROR))
+        if self._meter is not None:
+            arrays.append(self._meter.column(rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _inputs(self, rows: list[Any]) -> list[pa.Array]:
+        """The visible input columns of these rows: slices where the rows are adjacent, as they are in input
+        order."""
+        starts: dict[InputBatch, int] = {}
+        total = 0
+        for batch in dict.fromkeys([row.batch for row in rows]):
+            starts[batch] = total
+            total += batch.batch.num_rows
+        table = pa.Table.from_batches([batch.batch for batch in starts]).select(range(self.visible))
+        indexes = [starts[row.batch] + row.index for row in rows]
+        first = indexes[0]
+        if indexes == list(range(first, first + len(indexes))):
+            columns = table.slice(first, len(indexes)).columns
+        else:
+            chosen = pa.array(indexes, pa.int64())
+            columns = [_taken(column, chosen) for column in table.columns]
+        return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in columns]
+
+
+def _taken(column: pa.ChunkedArray, indexes: pa.Array) -> pa.ChunkedArray:
+    try:
+        return column.take(indexes)
+    except pa.ArrowNotImplementedError:  # of string views, among others
+        return pa.chunked_array([column.slice(index, 1).combine_chunks() for index in indexes.to_pylist()])
+
+
+def _error(row: Any) -> dict[str, Any]:
+    error = row.error if isinstance(row.error, Described) else describe(row.error, row.attempts)
+    return {**error._asdict(), "key": _key_text(row.shown_key())}
+
+
+def _key_text(key: Any) -> str | None:
+    if key is None or isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return bytes(key).decode("utf-8", "replace") if isinstance(key, (bytes, bytearray)) else str(key)
+
+
+def _made(makers: list[Callable[[], str]]) -> list[str]:
+    return [make() for make in makers]
+
+
+def size_of(row: Any) -> float:
+    """Bytes of the input row and its result."""
+    value = row.result
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return row.batch.row_bytes + len(value)  # type: ignore[no-any-return]
+    if kind is dict or kind is list:
+        return row.batch.row_bytes + result_bytes(value)  # type: ignore[no-any-return]
+    return row.batch.row_bytes  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------- types of options
+def is_atomic(kind: pa.DataType) -> bool:
+    no = (types.is_nested, types.is_interval, types.is_dictionary)
+    return not isinstance(kind, pa.BaseExtensionType) and not any(one(kind) for one in no)
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    return types.is_integer(kind) or types.is_null(kind)  # type: ignore[no-any-return]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return is_whole(kind) or types.is_floating(kind) or types.is_decimal(kind)
+
+
+def _refuse_equal(option: str, names: list[str], taken: list[str], expected: str) -> None:
+    seen = set(taken)
+    for name in names:
+        if name in seen:
+            raise checks.bad_value(option, name, expected)
+        seen.add(name)

@@ -1,0 +1,17 @@
+"""What `manytail.arrow` builds on: the scheduler, its runner and the options of `concurrent_map`, for items that are
+rows of a batch. It imports no other private module of this package."""
+
+from ._idempotency import encode, idempotency_key
+from ._item import Batch, Item, Unfit, batch_result, deliver_call, note_of
+from ._map import Results, cost_of, final_error, priority_of
+from ._options import OPTIONS, Options, check
+from ._remember import BulkCodec, Memory
+from ._scheduler import Scheduler
+from ._thread_runner import ThreadRunner
+from ._workers import refuse_awaitable
+
+__all__ = [
+    "OPTIONS", "Batch", "BulkCodec", "Item", "Memory", "Options", "Results", "Scheduler", "ThreadRunner", "Unfit",
+    "batch_result", "check", "cost_of", "deliver_call", "encode", "final_error", "idempotency_key", "note_of",
+    "priority_of", "refuse_awaitable",
+]  # fmt: skip

@@ -1,0 +1,112 @@
+"""Output batches from rows of several input batches, and what a row costs."""
+
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manytail
+from manytail.arrow import map_arrow
+from manytail.arrow._task import BATCH_BYTES, new_rows
+from manytail.mapping._item import Item
+
+LONG = pa.schema({"x": pa.int64()})
+
+
+def batches(count: int, size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, count, size):
+        numbers = range(start, min(start + size, count))
+        yield pa.record_batch({"id": pa.array(numbers, pa.int64()), "text": [f"t{number}" for number in numbers]})
+
+
+@pytest.mark.parametrize("ordered", ["input", "completion"])
+@pytest.mark.parametrize("size", [7, 50, 1_000])
+def test_input_columns_stand_beside_their_results(ordered: str, size: int) -> None:
+    chance = random.Random(3)
+    waits = {number: chance.random() < 0.02 for number in range(1_000)}
+
+    def fn(row: Any) -> int:
+        if waits[row.id]:  # let others overtake
+            sum(range(20_000))
+        if row.id % 11 == 0:
+            raise ValueError(row.text)
+        return -row.id  # type: ignore[no-any-return]
+
+    out = list(map_arrow(fn, batches(1_000, size), LONG, order=ordered, errors="column", max_records=50))
+    rows = [tuple(row.values()) for batch in out for row in batch.to_pylist()]
+    assert sorted(row[0] for row in rows) == list(range(1_000))
+    for number, text, value, error in rows:
+        assert text == f"t{number}"
+        assert value == (None if number % 11 == 0 else -number)
+        assert (error and error["message"]) == (text if number % 11 == 0 else None)
+    if ordered == "input":
+        assert [row[0] for row in rows] == list(range(1_000))
+    assert max(batch.num_rows for batch in out) <= 50
+
+
+def test_whole_batches_in_order_are_passed_on_without_a_copy() -> None:
+    (source,) = batches(50, 50)
+    (out,) = list(map_arrow(lambda row: 1, [source], LONG))
+    assert out.column(0).buffers()[1].address == source.column(0).buffers()[1].address
+
+
+# ---------------------------------------------------------------------------------------------------- functions per row
+OURS = str(Path(manytail.__file__).parent)
+
+
+def functions_called(run: Callable[[], Any]) -> Counter[str]:
+    """How often each Python function of the package is called, in this thread and in those that it starts."""
+    calls: list[Any] = []  # appending is atomic
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            calls.append(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return Counter(f"{Path(code.co_filename).name}: {code.co_qualname}" for code in calls)
+
+
+def read_a_column(row: Any) -> Any:
+    return row.id
+
+
+def read_a_text(row: Any) -> Any:
+    return row["text"]
+
+
+@pytest.mark.parametrize(("fn", "kind"), [(read_a_column, pa.int64()), (read_a_text, pa.string())])
+def test_a_row_passes_at_most_12_functions(fn: Any, kind: pa.DataType) -> None:
+    """From Arrow batch to Arrow batch, in a running map, including the function's own access to its row."""
+    rows, schema = 20_000, pa.schema({"x": kind})
+    list(map_arrow(fn, batches(rows, 10_000), schema))
+    calls = functions_called(lambda: list(map_arrow(fn, batches(rows, 10_000), schema)))
+    per_row = calls.total() / rows
+    assert 5 < per_row <= 12, (per_row, calls.most_common(20))
+
+
+def test_a_row_has_all_that_an_item_has() -> None:
+    (row,) = new_rows(None, 1)
+    item = Item(None, read=row.read)
+    assert row.read > 0
+    names = [name for name in Item.__slots__ if name != "value" and hasattr(item, name)]
+    assert {name: getattr(row, name) for name in names} == {name: getattr(item, name) for name in names}
+
+
+def test_output_batches_are_bounded_by_bytes() -> None:
+    size, count = 1 << 20, 200
+    batch = pa.record_batch({"id": range(count)})
+    sizes = [out.nbytes for out in map_arrow(lambda row: bytes(size), [batch], pa.schema({"x": pa.binary()}))]
+    assert sum(sizes) >= count * size
+    assert max(sizes) <= BATCH_BYTES + 2 * size
