@@ -51,6 +51,7 @@ from manytail import (
     Shared,
 )
 from manytail.mapping import _admission, _calls
+from manytail.mapping._calls import FutureCall, WaitedCall
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -978,6 +979,34 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
         if interrupter.left > 0:
             break
     assert at > 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [(WaitedCall, "drop"), (WaitedCall, "settle"), (FutureCall, "drop"), (FutureCall, "settle"), (FutureCall, "cancelled")],
+)
+def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> None:
+    """It is taken up again, and nobody waits for ever."""
+    with Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        for at in itertools.count(1):
+            call = kind(1, None, 0, 0.0)
+            if way == "cancelled":
+                call.future.cancel()
+            dropped, interrupter = (call, ValueError(at), False), Interrupter(at)
+            left: deque[Any] = deque([dropped if way == "drop" else call])
+            step = runner._drop_one if way == "drop" else runner._settle_one
+            with suppress(KeyboardInterrupt), interrupter:
+                _calls._each(left, step)
+            _calls._each(left, step)
+            if kind is WaitedCall:
+                assert call.wait(False)
+            else:
+                assert call.future.done()
+            if interrupter.left > 0:
+                break
+        assert at > 3
 
 
 @pytest.mark.parametrize("way", ["hand_in", "submit", "close"])

@@ -114,7 +114,7 @@ class Caller(Generic[_T, _R]):
         try:
             runner.wait_for(call)
         except BaseException:
-            call.decide()  # it does not begin, if it has not
+            call.decide(self)  # it does not begin, if it has not
             runner.report(int)  # has others done what was interrupted
             raise
         self._meter.sample(runner.scheduler.finished)

@@ -53,33 +53,33 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
+_BEGIN = object()  # decides for those who let a call begin: its worker, or who settles it
+
+
 class Call(Item):
     """An item that was handed in, for one who waits."""
 
-    __slots__ = ("_undecided", "begins", "entry", "refused")
+    __slots__ = ("_claims", "begins", "entry", "refused")
 
     waits_for_entry = False
 
     def __init__(self, value: Any, key: Any, priority: float, read: float) -> None:
         Item.__init__(self, value, key, priority, read)
-        self._undecided = [None]  # who pops it decides
-        self.begins = False  # its first call has begun, or it is done without one
+        self._claims: list[object] = []  # the first of those who want to decide its fate does
+        self.begins: bool | None = None  # its first call has begun, or it is done without one. None: not decided
         self.entry: Event | None = None  # set when the window has room for it; None: it had
         self.refused: BaseException | None = None  # the Caller had ended before
 
-    def decide(self) -> bool:
-        """Whether the fate of this item is the caller's to decide."""
-        try:
-            self._undecided.pop()
-        except IndexError:
-            return False
-        return True
+    def decide(self, by: object) -> bool:
+        """Whether the fate of this item is the caller's to decide. by: who asks; who was interrupted asks again."""
+        self._claims.append(by)
+        return self._claims[0] is by
 
     def begin(self) -> bool:
         """Let its call begin, or its result be used. False: it was cancelled."""
-        if not self.begins and self.decide():
+        if self.begins is None and self.decide(_BEGIN):
             self.begins = self._begin()
-        return self.begins
+        return bool(self.begins)
 
     def settle(self) -> None:
         """It is done."""
@@ -88,9 +88,10 @@ class Call(Item):
                 add_note(self.error, self)
             self._set()
 
-    def drop(self, error: BaseException | None, final: bool) -> None:
-        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: no call runs."""
-        if self.decide():
+    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
+        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: no call runs.
+        by: as in `decide`. It may be interrupted, and called again."""
+        if self.decide(by):
             self.error = CancelledError() if error is None else error
             self._drop(error)
         elif final and self.begins:
@@ -98,6 +99,7 @@ class Call(Item):
             self._set()
 
     def _begin(self) -> bool:
+        """It may be interrupted, and called again."""
         return True
 
     def _set(self) -> None:
@@ -153,7 +155,10 @@ class FutureCall(Call):
         self.future = CallFuture()
 
     def _begin(self) -> bool:
-        return self.future.set_running_or_notify_cancel()
+        try:
+            return self.future.running() or self.future.set_running_or_notify_cancel()
+        except RuntimeError:  # an interrupted call of this method has notified of the cancellation
+            return False
 
     def _set(self) -> None:
         with suppress(InvalidStateError):
@@ -194,11 +199,11 @@ class LoopCall(Call):
         else:
             self.future.set_exception(error)
 
-    def drop(self, error: BaseException | None, final: bool) -> None:
+    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
         if error is None and (final or not self.begins):
             self.future.cancel()
         else:
-            super().drop(error, final)
+            super().drop(error, final, by)
 
 
 # ---------------------------------------------------------------------------------------------------- all runners
@@ -393,7 +398,7 @@ class CallRunner(Runner):
 
     def _drop_one(self, dropped: tuple[Call, BaseException | None, bool]) -> None:
         call, error, final = dropped
-        call.drop(error, final)
+        call.drop(error, final, dropped)
         if final or not call.begins:
             self.open.discard(call)
 
