@@ -983,7 +983,7 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
 
 @pytest.mark.parametrize(
     ("kind", "way"),
-    [(WaitedCall, "drop"), (WaitedCall, "settle"), (FutureCall, "drop"), (FutureCall, "settle"), (FutureCall, "cancelled")],
+    [(WaitedCall, "drop"), (WaitedCall, "settle")] + [(FutureCall, way) for way in ("drop", "settle", "cancelled")],
 )
 def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> None:
     """It is taken up again, and nobody waits for ever."""
