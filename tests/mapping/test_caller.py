@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -1007,6 +1008,38 @@ def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> N
             if interrupter.left > 0:
                 break
         assert at > 3
+
+
+def waits_for(event: threading.Event, _: int) -> bool:
+    return event.wait(DEADLINE)
+
+
+@pytest.mark.parametrize("window", ["room", "full"])
+@pytest.mark.parametrize("way", ["call", "submit"])
+def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, window: str) -> None:
+    """This thread handles the arrival. The other one gets a result, or that the Caller has failed."""
+
+    def hand_in(caller: Caller[int, bool]) -> bool:
+        return caller(1) if way == "call" else caller.submit(1).result()
+
+    for at in itertools.count(1):
+        proceed = threading.Event()
+        fn = partial(waits_for, proceed)
+        with Threads() as threads, Caller(fn, workers=1, max_in_flight=1) as caller:
+            runner = caller._begun()
+            if window == "full":
+                caller.submit(0)
+            with runner._lock:
+                other = threads.start(hand_in, caller)
+                wait_until(lambda: runner._events)
+                with suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+                    runner._handle()
+            runner.settle()
+            proceed.set()
+            assert type(other.outcome()) in (type(None), RuntimeError)
+        if interrupter.left > 0:
+            break
+    assert at > 5
 
 
 @pytest.mark.parametrize("way", ["hand_in", "submit", "close"])

@@ -228,6 +228,7 @@ class CallRunner(Runner):
 
     def hand_in(self, call: Call, by: Item | None = None) -> None:
         """by: a call of this Caller that hands it in. It does not wait for the window, because that may wait for it."""
+        self.open.add(call)  # before: an interrupted `_came` ends it with all others
         self.report(self._came, call, by)
 
     def nest(self, call: Call, by: Item) -> None:
@@ -245,7 +246,6 @@ class CallRunner(Runner):
             call.refused.__cause__ = scheduler.error
             self._dropped.append((call, call.refused, False))
             return
-        self.open.add(call)
         if by is None and scheduler.room() <= self._looking:
             if call.waits_for_entry:
                 call.entry = Event()
@@ -325,6 +325,11 @@ class CallRunner(Runner):
             self._holder = before
 
     # ------------------------------------------------------------------------------------------------ the end
+    def forget(self, call: Call) -> None:
+        """Who has handed it in, or was about to, was interrupted. Has others done what that one had to handle."""
+        self.open.discard(call)
+        self.report(int)
+
     def end(self) -> None:
         """Nothing more is handed in. What was is called."""
         self.report(self._end)
@@ -333,12 +338,10 @@ class CallRunner(Runner):
         self._ending = True
 
     def _stop(self) -> None:
-        super()._stop()
         self._ending = True
         self._drop(final=False)
-        while self._handed:
-            if (entry := self._handed.popleft().entry) is not None:
-                entry.set()
+        self._handed.clear()
+        super()._stop()  # last: what is interrupted before is done again
 
     def calls_ended(self) -> None:
         super().calls_ended()
@@ -346,6 +349,8 @@ class CallRunner(Runner):
 
     def _drop(self, final: bool) -> None:
         for call in list(self.open):
+            if call.entry is not None:
+                call.entry.set()
             if not call.done:
                 call.done = final
                 self._dropped.append((call, self.scheduler.error, final))
@@ -509,6 +514,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         if self.held_here():
             self.hand_in(call, by)
             return
+        self.open.add(call)
         self._events.append((self._came, call, by))
         self.locked(int)
         if call.entry is not None:
