@@ -997,7 +997,7 @@ def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> N
                 call.future.cancel()
             dropped, interrupter = (call, ValueError(at), False), Interrupter(at)
             left: deque[Any] = deque([dropped if way == "drop" else call])
-            step = runner._drop_one if way == "drop" else runner._settle_one
+            step = runner._drop_one if way == "drop" else kind.settle
             with suppress(KeyboardInterrupt), interrupter:
                 _calls._each(left, step)
             _calls._each(left, step)
@@ -1031,7 +1031,7 @@ def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, wi
                 caller.submit(0)
             with runner._lock:
                 other = threads.start(hand_in, caller)
-                wait_until(lambda: runner._events)
+                wait_until(partial(bool, runner._events))
                 with suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
                     runner._handle()
             runner.settle()

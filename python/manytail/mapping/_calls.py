@@ -10,7 +10,7 @@ The fate of a Call is decided once: it begins, or it never will. The first of th
 first call; who waits for it and gives up; the end of the Caller.
 
 Invariants
-    open      what was handed in and is not settled
+    open      what was handed in and is neither done nor dropped
     _handed   of these, what waits for a free slot of the window
     _awaited  of these, what a call of the same Caller waits for, and that call
 """
@@ -82,7 +82,7 @@ class Call(Item):
         return bool(self.begins)
 
     def settle(self) -> None:
-        """It is done."""
+        """It is done. It may be interrupted, and called again."""
         if self.begin():
             if self.error is not None:
                 add_note(self.error, self)
@@ -271,6 +271,7 @@ class CallRunner(Runner):
             if output := scheduler.output:
                 scheduler.took(len(output))
                 self._done.extend(output)  # type: ignore[arg-type]
+                self.open.difference_update(output)
                 output.clear()
             waits = self._handed or self._pending or self._ending or scheduler.halted
             if waits or scheduler.gate is not None or scheduler.overdue or scheduler.wake_at < math.inf:
@@ -351,9 +352,8 @@ class CallRunner(Runner):
         for call in list(self.open):
             if call.entry is not None:
                 call.entry.set()
-            if not call.done:
-                call.done = final
-                self._dropped.append((call, self.scheduler.error, final))
+            call.done = call.done or final
+            self._dropped.append((call, self.scheduler.error, final))
 
     # ------------------------------------------------------------------------------------------------ without the lock
     def skip_late(self, item: Item) -> bool:
@@ -389,17 +389,13 @@ class CallRunner(Runner):
         """Settle what is done. What an interruption leaves, the next event settles."""
         before, here.kept = here.kept, []
         try:
-            _each(self._done, self._settle_one)
+            _each(self._done, Call.settle)
             if self._dropped:
                 _each(self._dropped, self._drop_one)
         finally:
             kept, here.kept = here.kept, before
         if kept:
             self._call_back(kept)
-
-    def _settle_one(self, call: Call) -> None:
-        call.settle()
-        self.open.discard(call)
 
     def _drop_one(self, dropped: tuple[Call, BaseException | None, bool]) -> None:
         call, error, final = dropped
