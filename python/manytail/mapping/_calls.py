@@ -59,7 +59,7 @@ _BEGIN = object()  # decides for those who let a call begin: its worker, or who 
 class Call(Item):
     """An item that was handed in, for one who waits."""
 
-    __slots__ = ("_claims", "begins", "entry", "refused")
+    __slots__ = ("_claims", "begins", "came", "entry", "refused")
 
     waits_for_entry = False
 
@@ -67,6 +67,7 @@ class Call(Item):
         Item.__init__(self, value, key, priority, read)
         self._claims: list[object] = []  # the first of those who want to decide its fate does
         self.begins: bool | None = None  # its first call has begun, or it is done without one. None: not decided
+        self.came = False  # its arrival is handled
         self.entry: Event | None = None  # set when the window has room for it; None: it had
         self.refused: BaseException | None = None  # the Caller had ended before
 
@@ -246,6 +247,7 @@ class CallRunner(Runner):
             call.refused.__cause__ = scheduler.error
             self._dropped.append((call, call.refused, False))
             return
+        call.came = True
         if by is None and scheduler.room() <= self._looking:
             if call.waits_for_entry:
                 call.entry = Event()
@@ -349,11 +351,14 @@ class CallRunner(Runner):
         self.report(self._drop, True)
 
     def _drop(self, final: bool) -> None:
+        error = self.scheduler.error
         for call in list(self.open):
+            if error is None and not call.came:  # it is refused when it comes
+                continue
             if call.entry is not None:
                 call.entry.set()
             call.done = call.done or final
-            self._dropped.append((call, self.scheduler.error, final))
+            self._dropped.append((call, error, final))
 
     # ------------------------------------------------------------------------------------------------ without the lock
     def skip_late(self, item: Item) -> bool:
