@@ -1014,9 +1014,9 @@ def waits_for(event: threading.Event, _: int) -> bool:
     return event.wait(DEADLINE)
 
 
-@pytest.mark.parametrize("window", ["room", "full"])
+@pytest.mark.parametrize("state", ["room", "full", "closed"])
 @pytest.mark.parametrize("way", ["call", "submit"])
-def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, window: str) -> None:
+def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, state: str) -> None:
     """This thread handles the arrival. The other one gets a result, or that the Caller has failed."""
 
     def hand_in(caller: Caller[int, bool]) -> bool:
@@ -1027,8 +1027,10 @@ def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, wi
         fn = partial(waits_for, proceed)
         with Threads() as threads, Caller(fn, workers=1, max_in_flight=1) as caller:
             runner = caller._begun()
-            if window == "full":
+            if state == "full":
                 caller.submit(0)
+            if state == "closed":
+                runner.close()
             with runner._lock:
                 other = threads.start(hand_in, caller)
                 wait_until(partial(bool, runner._events))

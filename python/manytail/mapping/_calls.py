@@ -318,8 +318,11 @@ class CallRunner(Runner):
 
     def _handle(self) -> None:
         before, self._holder = self._holder, get_ident()  # a finalizer here may hand an item in
+        failing = self._failure is not None
         try:
             super()._handle()
+            if failing and self.stopping:  # perhaps it stopped before, and what was interrupted held a call
+                self._drop(final=not self.workers.busy())
         except BaseException as error:
             self._failure = RuntimeError("a signal handler has raised inside the Caller's own work")
             self._failure.__cause__ = error
