@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.counts import LONG
 from support.maps import collect, in_callers_loops
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
@@ -606,6 +607,45 @@ def test_a_handler_that_interrupts_the_join_of_a_thread_anywhere_may_join_it_too
             if threads.start(join_twice, at).result() > 0:
                 break
     assert at > 5
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_handler_that_interrupts_close_anywhere_may_close_too(recorded: bool, tmp_path: Path) -> None:
+    """Whatever lock the interrupted close holds, threads of the map that need it end."""
+
+    def close_twice(at: int) -> int:
+        """The second close is called at that point of the first. Returns how many points it is beyond the last."""
+        left, begun, proceed = at, threading.Semaphore(0), threading.Event()
+
+        def fn(item: int) -> None:
+            begun.release()
+            proceed.wait(0.01)
+
+        def handle(frame: Any, event: str, _: Any) -> None:
+            nonlocal left
+            if event in ("call", "c_return") and Path(frame.f_code.co_filename).parent == Path(_runner.__file__).parent:
+                left -= 1
+                if left == 0:
+                    proceed.set()
+                    results.close()
+
+        store = Shared(tmp_path / f"{at}.db", "a")
+        options = {"remember": store, "limits": Rate(1e6, shared=store, name="a")} if recorded else {}
+        results: Any = concurrent_map(fn, range(9), workers=2, **options)
+        next(results)
+        assert all(begun.acquire(timeout=DEADLINE) for _ in range(3))
+        sys.setprofile(handle)
+        try:
+            results.close()
+        finally:
+            sys.setprofile(None)
+        return left
+
+    for at in itertools.count(1, 1 if LONG else 5):
+        with Threads() as threads:
+            if threads.start(close_twice, at).result() > 0:
+                break
+    assert at > 30
 
 
 def test_the_exception_group_of_an_async_setup_is_raised_whole() -> None:

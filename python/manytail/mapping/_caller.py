@@ -158,7 +158,7 @@ class Caller(Generic[_T, _R]):
             return
         try:
             runner.close(cancel)
-            if not runner.held_here():
+            if not runner.interrupts_itself():
                 runner.flush()
         except BaseException:
             runner.report(int)

@@ -35,7 +35,7 @@ from ._item import Batch, Item, add_note
 from ._loop_runner import LoopRunner
 from ._runner import Runner
 from ._thread_runner import ThreadRunner
-from ._threads import Thread
+from ._threads import Thread, holds_lock_of
 
 log = logging.getLogger("manytail")
 
@@ -330,6 +330,9 @@ class CallRunner(Runner):
         finally:
             self._holder = before
 
+    def interrupts_itself(self) -> bool:
+        return super().interrupts_itself() or holds_lock_of(self._callbacks)
+
     # ------------------------------------------------------------------------------------------------ the end
     def forget(self, call: Call) -> None:
         """Who has handed it in, or was about to, was interrupted. Has others done what that one had to handle."""
@@ -541,7 +544,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         self.end()
         if cancel:
             self.stop()
-        if self.held_here():
+        if self.interrupts_itself():
             return
         while not (self.stopping or self.scheduler.over):
             self.wait()

@@ -459,7 +459,7 @@ class Results(Iterator[_R]):
         wait: the call that it has interrupted does."""
         self._values = self._items = None
         self._runner.close(cancel=True)
-        if self._runner.held_here():
+        if self._runner.interrupts_itself():
             return
         self._runner.flush()
         self._runner.locked(self._scheduler.drop)

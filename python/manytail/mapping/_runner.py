@@ -31,6 +31,7 @@ from manytail._timings import Timings
 
 from ._item import Batch, Item
 from ._scheduler import Kind, Scheduler, Verdict
+from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
 
 if TYPE_CHECKING:
@@ -190,6 +191,12 @@ class Runner:
     def held_here(self) -> bool:
         """Whether this thread holds the lock. Then the caller is a signal handler that interrupts it."""
         return self._holder == get_ident()
+
+    def interrupts_itself(self) -> bool:
+        """Whether this thread holds a lock of the map. Then the caller is a signal handler that interrupts it there,
+        and must not wait: threads of the map may need that lock to end."""
+        exchanges = () if self.owner is None else self.owner.exchanges
+        return self.held_here() or holds_lock_of(self.workers, self.memory, self.scheduler.admission, *exchanges)
 
     def report(self, *event: Any) -> None:
         """Add an event: a method of the scheduler or of this runner, and its arguments. Never blocks, so that

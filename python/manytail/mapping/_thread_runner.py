@@ -106,13 +106,13 @@ class ThreadRunner(Runner):
     def close(self, cancel: bool = False) -> None:
         """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks.
 
-        RuntimeError: the caller is a thread that this would wait for. A signal handler that has interrupted the lock's
-        holder only stops the map: the call that it interrupts ends it."""
+        RuntimeError: the caller is a thread that this would wait for. A signal handler that has interrupted the holder
+        of a lock only stops the map: the call that it interrupts ends it."""
         here = threading.current_thread()
         if here is self._reader or here in self.workers.threads():
             raise RuntimeError("close: called by fn, setup or the input of the same map (expected: by another thread)")
         self.stop(cancel)
-        if self.held_here():
+        if self.interrupts_itself():
             return
         self.locked(int)  # until the lock's holder has started the threads that it starts: no other is joined
         self.workers.join()

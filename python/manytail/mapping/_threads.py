@@ -15,6 +15,12 @@ from typing import Any
 from manytail._queue import Event, start_thread
 
 
+def holds_lock_of(*places: Any) -> bool:
+    """Whether this thread holds the lock of one of these. Each has an RLock named `_lock`, or none."""
+    locks = [getattr(place, "_lock", None) for place in places]
+    return any(lock is not None and lock._is_owned() for lock in locks)
+
+
 class _NoWait(threading.Event):
     """For `start`, which waits until the thread has begun. Interrupted in that wait, the thread might never begin."""
 
