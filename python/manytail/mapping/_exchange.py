@@ -2,17 +2,18 @@
 
 It waits until an account has something to ask or to report (`_leased.Requests`), sends all of it in one transaction
 (`_shared_store.Store.exchange`), and wakes who waits for what was granted. It runs while owners use these limits, and
-until all is reported. While the database is away nothing is granted, so no call starts. After `outage_timeout` seconds
-all maps that use the limits fail.
+until all is reported. An owner that is `inline` starts no thread, but calls `work`. While the database is away nothing
+is granted, so no call starts. After `outage_timeout` seconds all maps that use the limits fail.
 
-Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). The lock here is for the
-thread's life alone, and is taken last.
+Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). Of the locks here one is for
+the thread's life alone, and is taken last. The other is held during an exchange, by the thread or by who calls `work`.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -48,12 +49,14 @@ class Exchange:
         self._guarded = guarded
         self._owners: WeakSet[Owner] = WeakSet()
         self._lock = threading.RLock()  # guards the thread; finalizers take it again
+        self._working = threading.Lock()  # one exchange at a time
         self._changed = Event()  # wakes the thread
         self._thread: Thread | None = None
         self._flushes: list[Callable[[], object]] = []  # to call when all is reported
         self._give_up = Event()  # nobody waits for a database that is away
         self._drop_at = 0.0
         self._returning = False  # the last owner has left: all that nothing uses is returned
+        self._had_inline = False  # an owner without a thread has used it
 
     # ------------------------------------------------------------------------------------------------ from owners
     def join(self, owner: Owner) -> None:
@@ -71,28 +74,52 @@ class Exchange:
                 self._give_up.set()
                 self.requests.forget_calls()
                 self._returning = self.requests.is_due_sooner = True
-        self.wake()
+        self.wake(owner.inline)
 
-    def wake(self) -> None:
-        """There may be something to ask or to report. Does not wait."""
+    def wake(self, inline: bool = False) -> None:
+        """There may be something to ask or to report. Does not wait. inline: who says so starts no thread."""
         if not self.requests.is_due_sooner or not (self.requests.calls or self.requests.open):
             return
         with Held(self._lock):
-            if self._thread is None or self._thread.never_runs():
-                self._thread = Thread(self._run, "manytail-limits")
+            self._had_inline = self._had_inline or inline
+            if self not in _running:
                 _running.add(self)
                 atexit.unregister(_report_at_exit)
                 atexit.register(_report_at_exit)  # after that of `_shared_database`: connections are closed later
+            if not inline and not self._has_thread():
+                self._thread = Thread(self._run, "manytail-limits")
                 self._thread.start()
         self._changed.set()
+
+    def _has_thread(self) -> bool:
+        return self._thread is not None and not self._thread.never_runs()
+
+    # ------------------------------------------------------------------------------------------------ without a thread
+    def due_in(self) -> float:
+        """Seconds until `work` has something to do. Infinite: it has not, or there is a thread."""
+        return math.inf if self._has_thread() else max(0.0, self.requests.due() - time.monotonic())
+
+    def work(self, early: bool = False) -> None:
+        """Exchange what is due, in this thread. early: what is not due yet too, and all that no running call holds is
+        returned: no thread will."""
+        with Held(self._lock):
+            if self._has_thread():
+                return
+            returns, self._returning = self._returning or early, False
+        try:
+            self._exchange(self._shared._store(), early, returns)
+        except Exception as error:
+            self._break(error)
 
     def flushed(self, then: Callable[[], object]) -> None:
         """Call `then` when all that calls have spent and returned by now is reported, or cannot be."""
         with Held(self._lock):
-            if self._thread is not None and not self._thread.never_runs():
+            if self._has_thread():
                 self._flushes.append(then)
                 self._changed.set()
                 return
+        if self._had_inline:
+            self.work(early=True)
         then()
 
     # ------------------------------------------------------------------------------------------------ the thread
@@ -130,6 +157,10 @@ class Exchange:
 
     def _exchange(self, store: Store, early: bool, returns: bool) -> None:
         """early: report also what is not due yet. returns: that too, and keep only what running calls hold."""
+        with Held(self._working):
+            self._exchange_once(store, early, returns)
+
+    def _exchange_once(self, store: Store, early: bool, returns: bool) -> None:
         requests, now = self.requests, time.monotonic()
         needs, calls = requests.gather(early or returns, now)
         if not needs:
@@ -186,7 +217,7 @@ def exchange_of(shared: Shared, guarded: Guarded) -> Exchange:
 def begin_all() -> None:
     """In a forked child: the threads are the parent's, and so is what it holds."""
     for exchange in list(_exchanges.values()):
-        exchange._lock, exchange._thread = threading.RLock(), None
+        exchange._lock, exchange._working, exchange._thread = threading.RLock(), threading.Lock(), None
     _exchanges.clear()
     _running.clear()
 
