@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts, postgres
-from support.maps import budget, everywhere, mapped, rate
+from support.maps import budget, concurrently, everywhere, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -627,7 +627,7 @@ def test_the_interpreters_exit_records_the_last_results(sqlite, how):
     assert Shared(sqlite.url, "a").remembered() >= 50
 
 
-@everywhere
+@concurrently
 def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, mapped, monkeypatch):
     """With calls that are faster than the database, a statement looks up many items."""
     taken, many = itertools.count(), threading.Event()

@@ -82,5 +82,6 @@ CALLERS = [Way(name, run=run) for name, run in ASYNCIO.items()]
 INLINE = [Way("inline", is_async=False, inline=True), Way("inline loop", inline=True)]
 everywhere = _each(Way("threads", is_async=False), Way("own loop"), *INLINE, *CALLERS)
 inline = _each(*INLINE)
+concurrently = _each(Way("threads", is_async=False), Way("own loop"), *CALLERS)
 in_loops = _each(Way("own loop"), *CALLERS)
 in_callers_loops = pytest.mark.parametrize("run", ASYNCIO.values(), ids=ASYNCIO)

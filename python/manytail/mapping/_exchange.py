@@ -26,6 +26,7 @@ from manytail._queue import Event, Held
 
 from ._leased import Requests, places_of
 from ._threads import Thread
+from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
     from ._limits import Owner
@@ -53,7 +54,7 @@ class Exchange:
         self._changed = Event()  # wakes the thread
         self._thread: Thread | None = None
         self._flushes: list[Callable[[], object]] = []  # to call when all is reported
-        self._give_up = Event()  # nobody waits for a database that is away
+        self.give_up = Event()  # nobody waits for a database that is away
         self._drop_at = 0.0
         self._returning = False  # the last owner has left: all that nothing uses is returned
         self._had_inline = False  # an owner without a thread has used it
@@ -63,7 +64,7 @@ class Exchange:
         """The owner uses these limits."""
         with Held(self._lock):
             self._owners.add(owner)
-            self._give_up.clear()
+            self.give_up.clear()
             self._returning = False
 
     def leave(self, owner: Owner) -> None:
@@ -71,7 +72,7 @@ class Exchange:
         with Held(self._lock):
             self._owners.discard(owner)
             if not self._owners:
-                self._give_up.set()
+                self.give_up.set()
                 self.requests.forget_calls()
                 self._returning = self.requests.is_due_sooner = True
         self.wake(owner.inline)
@@ -99,17 +100,18 @@ class Exchange:
         """Seconds until `work` has something to do. Infinite: it has not, or there is a thread."""
         return math.inf if self._has_thread() else max(0.0, self.requests.due() - time.monotonic())
 
-    def work(self, early: bool = False) -> None:
+    def work(self, early: bool = False, patience: Any = None) -> None:
         """Exchange what is due, in this thread. early: what is not due yet too, and all that no running call holds is
-        returned: no thread will."""
+        returned: no thread will. patience: once it is set, nothing waits for a database that is away."""
         with Held(self._lock):
             if self._has_thread():
                 return
             returns, self._returning = self._returning or early, False
         try:
-            self._exchange(self._shared._store(), early, returns)
+            self._exchange(self._shared._store(), early, returns, patience or self.give_up)
         except Exception as error:
-            self._break(error)
+            if not (isinstance(error, SharedUnavailable) and patience is not None and patience.is_set()):
+                self._break(error)
 
     def flushed(self, then: Callable[[], object]) -> None:
         """Call `then` when all that calls have spent and returned by now is reported, or cannot be."""
@@ -146,7 +148,7 @@ class Exchange:
                 self._thread = None
                 return False
         try:
-            self._exchange(store, bool(flushes), returns)
+            self._exchange(store, bool(flushes), returns, self.give_up)
         finally:
             for then in flushes:
                 then()
@@ -155,12 +157,12 @@ class Exchange:
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
 
-    def _exchange(self, store: Store, early: bool, returns: bool) -> None:
+    def _exchange(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
         """early: report also what is not due yet. returns: that too, and keep only what running calls hold."""
         with Held(self._working):
-            self._exchange_once(store, early, returns)
+            self._exchange_once(store, early, returns, patience)
 
-    def _exchange_once(self, store: Store, early: bool, returns: bool) -> None:
+    def _exchange_once(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
         requests, now = self.requests, time.monotonic()
         needs, calls = requests.gather(early or returns, now)
         if not needs:
@@ -170,7 +172,7 @@ class Exchange:
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
         try:
-            answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), self._give_up)
+            answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
         except BaseException:
             requests.put_back(needs, calls, now)
             raise
@@ -186,7 +188,7 @@ class Exchange:
             raise errors[0]
         if now >= self._drop_at and any(account.of_key for account in needs):
             self._drop_at = now + DROP_AFTER
-            store.drop_limits(DROP_AFTER, self._give_up)
+            store.drop_limits(DROP_AFTER, patience)
 
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""

@@ -45,6 +45,24 @@ def interrupts(error: object) -> bool:
     return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
 
 
+class _Patience:
+    """An event that is set at the deadline too, for waits in which nobody looks at the time."""
+
+    def __init__(self, event: Event, scheduler: Scheduler) -> None:
+        self._event = event
+        self._scheduler = scheduler
+
+    def _left(self) -> float:
+        return self._scheduler._deadline_at - time.monotonic()
+
+    def is_set(self) -> bool:
+        return self._event.is_set() or self._left() <= 0
+
+    def wait(self, timeout: float) -> bool:
+        self._event.wait(max(0.0, min(timeout, self._left())))
+        return self.is_set()
+
+
 class InlineRunner(Runner):
     """The runner whose reader, timer and worker are the consumer's own thread."""
 
@@ -69,6 +87,8 @@ class InlineRunner(Runner):
         self._reads_in, self._calls_in = self.context.copy(), self.context.copy()
         self._ticker: InlineTicker | None = None
         self._call: Callable[[Item], Any] | None = None  # from the first call on
+        if self.memory is not None:
+            self.memory.patience = _Patience(self.memory.give_up, scheduler)
         self._times = Timings()
         self.add_timings(self._times)
 
@@ -131,7 +151,7 @@ class InlineRunner(Runner):
             due.append(time_is + memory.due_in())
         for exchange in () if self.owner is None else self.owner.exchanges:
             if not (wait := exchange.due_in()):
-                return exchange.work
+                return partial(exchange.work, patience=_Patience(exchange.give_up, scheduler))
             due.append(time_is + wait)
         wait = min(due) - time_is
         return partial(self._wakeup.wait, None if wait > threading.TIMEOUT_MAX else max(0.0, wait))

@@ -121,7 +121,8 @@ class Memory:
         self._closing = False  # the map ends: record at once
         self._lookups_ended = False
         self._logged = False  # whether a result that cannot be recorded was logged
-        self._give_up = Event()
+        self.give_up = Event()
+        self.patience: Any = self.give_up  # once it is set, no look-up waits for a database that is away
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
@@ -231,7 +232,7 @@ class Memory:
         with Held(self._lock):
             if not self._lookups_ended:
                 self._lookups_ended = True
-                self._give_up.set()
+                self.give_up.set()
                 self._changed.set()
 
     def stop(self) -> None:
@@ -382,11 +383,11 @@ class Memory:
         ids = [bytes.fromhex(item.identity) for item in asked]
         try:
             if not self._agreed:
-                store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self._give_up)
+                store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self.patience)
                 self._agreed = True
-            found = store.look_up(ids, self._give_up)
+            found = store.look_up(ids, self.patience)
         except SharedUnavailable:
-            if self._lookups_ended:
+            if self._lookups_ended or self.patience.is_set():
                 return  # the deadline came first
             raise
         for item in asked:
