@@ -80,7 +80,7 @@ class InlineRunner(Runner):
         self._single = self.options.batch is None
         self._worker = 0  # the thread that is in `wait`; 0: none
         self._left = Event()  # it has left
-        self._drops = False  # closed inside `wait`, by fn or by a signal handler
+        self._drops = False  # closed: what is in the output when `wait` ends is dropped
         self._takes = False  # a call that may start is made at once
         self._reader: Iterator[list[Item]] | None = None
         self._fills = self.options.keyed or self.options.prioritised or not self._single or self.memory is not None
@@ -288,9 +288,9 @@ class InlineRunner(Runner):
 
     def close(self, cancel: bool = False) -> None:
         """Stop, and wait for the call that another thread makes. Inside `wait` it only stops the map."""
+        self._drops = self._drops or cancel
         self.stop(cancel)
         if self.held_here():
-            self._drops = True
             return
         while self._worker:
             self._left.wait()
@@ -319,25 +319,21 @@ class _Caller:
 
     def __init__(self, runner: InlineRunner) -> None:
         self._runner = runner
-        self._stacks: list[ExitStack] = []  # what closes the resource; `pop` decides who does
+        self._stack = ExitStack()  # closes the resource
         self.runs = False  # a call runs
 
     def check_thread(self) -> None:
         """RuntimeError: a call cannot run in this thread."""
 
     def enter(self, setup: Callable[[], Any] | None) -> dict[str, Any]:
-        stack = ExitStack()
-        resource = enter_setup(stack, setup)
-        self._stacks.append(stack)
-        return resource
+        return enter_setup(self._stack, setup)
 
     def call(self, call: Any, item: Item) -> Any:
         return call(item)
 
     def leave(self, error: Callable[[], BaseException | None]) -> None:
         """error: says why the map ends."""
-        while self._stacks:
-            self._stacks.pop().__exit__(*exit_arguments(error()))
+        self._stack.__exit__(*exit_arguments(error()))
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
@@ -446,13 +442,13 @@ class _LoopCaller(_Caller):
             if self._resource is not None:
                 log.warning("setup: the resource stays open, because the map has ended where a loop runs")
             self._loops.pop().get_loop().close()
-        while self._loops:
-            loop = self._loops.pop()
+        for loop in self._loops:
             try:
                 if self._resource is not None and not self._resource.done():
                     loop.run(self._leave(self._resource))
             finally:
                 loop.close()
+        self._loops.clear()
 
     async def _leave(self, resource: asyncio.Task[None]) -> None:
         self._over.set()
