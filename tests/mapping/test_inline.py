@@ -5,6 +5,7 @@ import asyncio
 import bdb
 import contextvars
 import gc
+import itertools
 import re
 import signal
 import subprocess
@@ -173,7 +174,7 @@ def test_a_trace_function_sees_the_lines_of_fn() -> None:
     assert seen >= LINES
 
 
-# ---------------------------------------------------------------------------------------------------- the order of steps
+# ---------------------------------------------------------------------------------------------------- order of steps
 class Log(list[Any]):
     def fn(self, item: Any) -> Any:
         self.append(("call", item))
@@ -244,7 +245,7 @@ def test_a_call_waits_inside_next_for_its_retry_and_its_rate() -> None:
         return item
 
     assert list(run(fn, [0, 1], limits=Rate(20))) == [0, 1]
-    assert [after - before >= 0.04 for before, after in zip(began, began[1:], strict=False)] == [True, True]
+    assert [after - before >= 0.04 for before, after in itertools.pairwise(began)] == [True, True]
 
 
 # ---------------------------------------------------------------------------------------------------- options

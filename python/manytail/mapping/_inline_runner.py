@@ -32,8 +32,9 @@ from manytail.errors import Empty, ShutDown
 
 from ._item import Item
 from ._progress import InlineTicker
-from ._runner import Runner, wait_for_databases
+from ._runner import Runner
 from ._scheduler import Scheduler, Verdict
+from ._thread_runner import wait_for_databases
 from ._workers import enter_setup, enter_setup_async, exit_arguments
 
 log = logging.getLogger("manytail")

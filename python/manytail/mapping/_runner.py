@@ -27,7 +27,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakMethod
 
-from manytail._queue import Event
 from manytail._timings import Timings
 
 from ._item import Batch, Item
@@ -81,17 +80,6 @@ def _weakly_called(method: Callable[[], object]) -> Callable[[], None]:
             bound()
 
     return call
-
-
-def wait_for_databases(runner: Runner) -> None:
-    """After `close`: wait until all results are recorded, and what calls took of shared limits."""
-    flushes = [exchange.flushed for exchange in (() if runner.owner is None else runner.owner.exchanges)]
-    if runner.memory is not None:
-        flushes.append(runner.memory.flushed)
-    for flushed in flushes:
-        told = Event()
-        flushed(told.set)
-        told.wait()
 
 
 class Signal(Protocol):

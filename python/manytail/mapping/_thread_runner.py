@@ -19,10 +19,21 @@ from manytail._queue import Event
 
 from ._item import Item
 from ._progress import Ticker
-from ._runner import JOIN_TIMEOUT, Runner, wait_for_databases
+from ._runner import JOIN_TIMEOUT, Runner
 from ._scheduler import Scheduler
 from ._threads import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
+
+
+def wait_for_databases(runner: Runner) -> None:
+    """After `close`: wait until all results are recorded, and what calls took of shared limits."""
+    flushes = [exchange.flushed for exchange in (() if runner.owner is None else runner.owner.exchanges)]
+    if runner.memory is not None:
+        flushes.append(runner.memory.flushed)
+    for flushed in flushes:
+        told = Event()
+        flushed(told.set)
+        told.wait()
 
 
 class ThreadRunner(Runner):
