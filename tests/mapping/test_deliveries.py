@@ -8,6 +8,7 @@ from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE
 
 from manytail import Batch, Delivery, Outcome, Retry, RetryLater, concurrent_map
+from manytail.mapping import _map
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._types import SpentNames
 
@@ -81,6 +82,21 @@ def test_the_key_is_made_when_it_is_read() -> None:
     assert mapped(fn, [1, object()]) == [32, 0]
     (outcome,) = mapped(lambda item, delivery: delivery.idempotency_key, [object()], errors="return")
     assert isinstance(outcome.error, TypeError)
+
+
+@pytest.mark.parametrize("batch", [None, Batch(2)])
+def test_a_call_may_run_out_of_time_before_its_function_begins(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, proceed = _map.Plan.delivery, threading.Event()
+
+    def make_late(*arguments: Any) -> Delivery:
+        assert proceed.wait(DEADLINE)
+        return make(*arguments)
+
+    monkeypatch.setattr(_map.Plan, "delivery", make_late)
+    with concurrent_map(lambda item, delivery: item, [1], timeout=0.01, errors="return", batch=batch) as outcomes:
+        (outcome,) = outcomes
+        proceed.set()
+    assert type(outcome.error) is TimeoutError
 
 
 def test_a_delivery_can_be_made_for_a_test_of_a_function() -> None:
