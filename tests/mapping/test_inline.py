@@ -790,3 +790,14 @@ def test_an_error_of_the_input_comes_after_the_results_before_it() -> None:
 def test_budget_and_batches_of_a_list(tmp_path: Path) -> None:
     results = list(run(lambda items: items, range(6), batch=Batch(4), limits=Budget(5), errors="return"))
     assert [one.ok for one in results] == [True] * 5 + [False]
+
+
+def test_ctrl_c_in_the_input_does_not_wait_for_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise KeyboardInterrupt
+
+    log = Log()
+    with pytest.raises(KeyboardInterrupt):
+        next(run(log.fn, items(), key=str))
+    assert log.calls() == []

@@ -79,8 +79,8 @@ class InlineRunner(Runner):
         if self.owner is not None:
             self.owner.inline = True
         self._single = self.options.batch is None
-        self._worker = 0  # the thread that is in `wait`; 0: none
-        self._left = Event()  # it has left
+        self._worker = 0  # the thread that does the map's work, in `wait` or at the end; 0: none
+        self._left = Event()  # it does not any longer
         self._drops = False  # closed: what is in the output when `wait` ends is dropped
         self._takes = False  # a call that may start is made at once
         self._reader: Iterator[list[Item]] | None = None
@@ -111,10 +111,9 @@ class InlineRunner(Runner):
         """Go on until `wanted` items are in the output, no more come, the map is stopped, or `timeout` seconds have
         passed. RuntimeError: a loop runs in this thread, and fn is `async def`."""
         self.caller.check_thread()
-        end = math.inf if timeout is None else self.now() + timeout
+        here, end = get_ident(), math.inf if timeout is None else self.now() + timeout
         try:
-            self._worker = get_ident()
-            self._left.clear()
+            self._begin_work()
             while (step := self.locked(self._next_step, wanted, end)) is not None:
                 step()
                 if self._ticker is not None:
@@ -122,10 +121,22 @@ class InlineRunner(Runner):
             if not self.stopping:
                 self._report_to_databases()
         finally:
-            self._worker = 0
-            self._left.set()
+            if self._worker == here:  # no call before: a signal handler would keep it
+                self._worker = 0
+                self._left.set()
         if self._drops:
             self.locked(self.scheduler.drop)
+
+    def _begin_work(self) -> None:
+        """The map's work is this thread's from here on. Waits for another one that does it."""
+        while not self.locked(self._is_mine):
+            self._left.wait()
+
+    def _is_mine(self) -> bool:
+        if not self._worker:
+            self._worker = get_ident()
+            self._left.clear()
+        return self._worker == get_ident()
 
     def _next_step(self, wanted: int, end: float) -> Callable[[], object] | None:
         """What to do now. None: return to the consumer."""
@@ -291,12 +302,9 @@ class InlineRunner(Runner):
         """Stop, and wait for the call that another thread makes. Inside `wait` it only stops the map."""
         self._drops = self._drops or cancel
         self.stop(cancel)
-        if self.held_here():
-            return
-        while self._worker:
-            self._left.wait()
-        self._leave()
-        self.locked(int)
+        if not self.held_here():
+            self._leave()
+            self.locked(int)
 
     def drop(self) -> None:
         super().drop()
@@ -305,12 +313,18 @@ class InlineRunner(Runner):
 
     def _leave(self) -> None:
         """Close the resource."""
+        here = get_ident()
         try:
+            self._begin_work()
             self._calls_in.run(self.caller.leave, self.error)
         except BaseException as error:
             if interrupts(error):
                 raise
             self.fail(error)
+        finally:
+            if self._worker == here:
+                self._worker = 0
+                self._left.set()
 
     flush = wait_for_databases
 
