@@ -753,6 +753,30 @@ def test_a_dropped_map_closes_its_resource_and_gives_its_limits_back(mapped: Way
         pass
 
 
+@inline
+@pytest.mark.parametrize("fails", ["fn", "key", "backoff"])
+def test_an_error_that_is_kept_keeps_no_map_alive(mapped: Way, fails: str) -> None:
+    resource = Resource()
+
+    def fail(*arguments: Any) -> Any:
+        raise LookupError
+
+    def fn(item: int, resource: Any) -> int:
+        return item if item or fails == "key" else fail()
+
+    options: dict[str, Any] = {"key": {"key": lambda item: item or fail()}, "backoff": {"retry": Retry(1, backoff=fail)}}
+    results = run(
+        asynchronous(fn) if mapped.is_async else fn, iter(range(9)), setup=lambda: resource, errors="return",
+        **options.get(fails, {}),
+    )  # fmt: skip
+    first, second = next(results), next(results)
+    assert isinstance(first.error, LookupError)
+    assert second.ok
+    del results
+    gc.collect()
+    assert resource.closed == 1
+
+
 def test_next_inside_fn_is_refused() -> None:
     with pytest.raises(ValueError, match="already executing"):
         next(results := run(lambda item: next(results), [1]))

@@ -46,6 +46,13 @@ def interrupts(error: object) -> bool:
     return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
 
 
+def _apart(step: Callable[[], object]) -> Iterator[None]:
+    """Do the step below a frame that keeps no caller's, as those of generators: else an error that the user keeps would
+    keep Results alive, which would not end when it is dropped."""
+    step()
+    yield
+
+
 class _Patience:
     """An event that is set at the deadline too, for waits in which nobody looks at the time."""
 
@@ -115,7 +122,7 @@ class InlineRunner(Runner):
         try:
             self._begin_work()
             while (step := self.locked(self._next_step, wanted, end)) is not None:
-                step()
+                next(_apart(step))
                 if self._ticker is not None:
                     self._ticker.tick()
             if not self.stopping:
