@@ -168,7 +168,7 @@ def test_an_abandoned_call_keeps_what_it_said_last() -> None:
         ended.set()
 
     ended = threading.Event()
-    (outcome,) = mapped_until(over, fn, timeout=0.05)
+    (outcome,) = mapped_until(over, fn, timeout=0.5)
     assert isinstance(outcome.error, TimeoutError)
     assert ended.wait(DEADLINE)
     assert kept[0].said == {"tokens": 5.0}
@@ -193,7 +193,7 @@ def test_a_cancelled_coroutine_has_ended() -> None:
         delivery.spent(tokens=1)
         await asyncio.sleep(DEADLINE)
 
-    mapped(fn, [1], timeout=0.05, errors="return")
+    mapped(fn, [1], timeout=0.5, errors="return")
     with pytest.raises(RuntimeError):
         kept[0].spent(tokens=2)
 

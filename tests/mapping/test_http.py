@@ -218,6 +218,12 @@ def test_a_host_that_has_no_address_is_an_attempt(ask: Any) -> None:
 
 
 @each_client
+def test_a_handshake_that_fails_is_an_attempt(server: Server, ask: Any) -> None:
+    """The server does not speak TLS."""
+    assert failure(ask, f"{server.url.replace('http:', 'https:')}/a") == "failed after 3 attempts"
+
+
+@each_client
 def test_what_is_no_request_fails_at_once(ask: Any) -> None:
     assert failure(ask, "gopher://127.0.0.1/a") == "failed after 1 attempt"
 
