@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from support.maps import Way, asynchronous, inline
 from support.process import environment, run_script
-from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
+from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from manytail import (
     AsyncCaller,
@@ -521,6 +521,32 @@ def test_limits_of_a_database_hold_beside_a_map_in_threads(tmp_path: Path) -> No
     assert limits[1].used() == 40  # type: ignore[attr-defined]
 
 
+def test_two_threads_do_not_ask_a_database_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Shared(tmp_path / "a.db", "a")
+    budget = Budget(100, shared=shared, name="budget")
+    asked, go_on, one = threading.Event(), threading.Event(), threading.Lock()
+    exchange = shared._store().exchange
+
+    def alone(*arguments: Any) -> Any:
+        assert one.acquire(blocking=False), "two at once"
+        try:
+            asked.set()
+            assert go_on.wait(DEADLINE)
+            return exchange(*arguments)
+        finally:
+            one.release()
+
+    monkeypatch.setattr(shared._store(), "exchange", alone)
+    with Threads() as threads:
+        first = threads.start(list, run(str, range(5), limits=budget))
+        assert asked.wait(DEADLINE)
+        second = threads.start(list, run(str, range(5), limits=budget))
+        wait_asleep(second)
+        go_on.set()
+        assert first.result() == second.result() == ["0", "1", "2", "3", "4"]
+    assert budget.used() == 10
+
+
 AT_EXIT = """
 import sys
 from manytail import Shared, concurrent_map
@@ -662,7 +688,7 @@ def test_ctrl_c_ends_a_wait_at_once(kind: str) -> None:
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("ends", ["stop", "close"])
 def test_fn_may_end_its_own_map(ends: str, asynchronous: bool) -> None:
-    """close waits for nothing there: the call of next does what is left."""
+    """close waits for nothing there: the call of next does what is left, also with limits."""
     resource = Resource()
 
     def fn(item: int, resource: Any) -> int:
@@ -673,9 +699,10 @@ def test_fn_may_end_its_own_map(ends: str, asynchronous: bool) -> None:
     async def afn(item: int, resource: Any) -> int:
         return fn(item, resource)
 
-    results = run(afn if asynchronous else fn, range(5), setup=lambda: resource)
+    results = run(afn if asynchronous else fn, range(5), setup=lambda: resource, limits=Concurrency(1))
     assert list(results) == ([0, 1] if ends == "stop" else [0])
     assert resource.closed == 1
+    assert results._runner.owner.left
 
 
 @needs_main_thread
@@ -764,11 +791,9 @@ def test_an_error_that_is_kept_keeps_no_map_alive(mapped: Way, fails: str) -> No
     def fn(item: int, resource: Any) -> int:
         return item if item or fails == "key" else fail()
 
-    options: dict[str, Any] = {"key": {"key": lambda item: item or fail()}, "backoff": {"retry": Retry(1, backoff=fail)}}
-    results = run(
-        asynchronous(fn) if mapped.is_async else fn, iter(range(9)), setup=lambda: resource, errors="return",
-        **options.get(fails, {}),
-    )  # fmt: skip
+    more: dict[str, Any] = {"key": {"key": lambda item: item or fail()}, "backoff": {"retry": Retry(1, backoff=fail)}}
+    call = asynchronous(fn) if mapped.is_async else fn
+    results = run(call, iter(range(9)), setup=lambda: resource, errors="return", **more.get(fails, {}))
     first, second = next(results), next(results)
     assert isinstance(first.error, LookupError)
     assert second.ok

@@ -527,8 +527,9 @@ def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
 def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
     own_server.stop()
-    results = mapped(service, range(100), remember=shared, deadline=0.5, errors="return")
-    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
+    for options in ({"remember": shared}, {"limits": rate(shared, 1e3)}):
+        results = mapped(service, range(100), deadline=0.5, errors="return", **options)
+        assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []
 
 

@@ -30,6 +30,7 @@ from manytail._queue import Event
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 
+from ._exchange import Exchange
 from ._item import Item
 from ._progress import InlineTicker
 from ._runner import Runner
@@ -170,7 +171,7 @@ class InlineRunner(Runner):
             due.append(time_is + memory.due_in())
         for exchange in () if self.owner is None else self.owner.exchanges:
             if not (wait := exchange.due_in()):
-                return partial(exchange.work, patience=_Patience(exchange.give_up, scheduler))
+                return partial(self._exchange, exchange)
             due.append(time_is + wait)
         wait = min(due) - time_is
         return partial(self._wakeup.wait, None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
@@ -232,7 +233,10 @@ class InlineRunner(Runner):
         if self.memory is not None:
             self.memory.work(early=True)
         for exchange in () if self.owner is None else self.owner.exchanges:
-            exchange.work(early=True)
+            self._exchange(exchange, early=True)
+
+    def _exchange(self, exchange: Exchange, early: bool = False) -> None:
+        exchange.work(early, _Patience(exchange.give_up, self.scheduler))
 
     # ------------------------------------------------------------------------------------------------ one call
     def _make_call(self, item: Item) -> None:
