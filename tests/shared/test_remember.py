@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts, postgres
-from support.maps import budget, concurrently, everywhere, mapped, rate
+from support.maps import budget, concurrently, everywhere, inline, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -527,9 +527,17 @@ def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
 def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
     own_server.stop()
-    for options in ({"remember": shared}, {"limits": rate(shared, 1e3)}):
-        results = mapped(service, range(100), deadline=0.5, errors="return", **options)
-        assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
+    results = mapped(service, range(100), remember=shared, deadline=0.5, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
+    assert service.calls == []
+
+
+@inline
+def test_the_deadline_does_not_wait_inline_for_the_database_of_a_limit(own_server, mapped):
+    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
+    own_server.stop()
+    results = mapped(service, range(100), limits=rate(shared, 1e3), deadline=0.5, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []
 
 
