@@ -261,11 +261,8 @@ class InlineRunner(Runner):
         finally:
             self.caller.runs = False
         self._times.end_attempt()
-        stopped = self.stopping  # meanwhile: by fn, by a signal handler or by another thread
-        if not (stopped and self._cancel and isinstance(error, asyncio.CancelledError)):
+        if not (self.stopping and self._cancel and isinstance(error, asyncio.CancelledError)):
             self._call_ended(item, error)
-        if stopped:
-            self.calls_ended()
 
     def _call_ended(self, item: Item, error: BaseException | None) -> None:
         if self.is_timed:
