@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from manytail.mapping._options import CALLER_OPTIONS, OPTIONS, Option
+from manytail.mapping._options import CALLER_OPTIONS, LOOP_OPTIONS, OPTIONS, Option
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "manytail" / "mapping" / "__init__.pyi"
 WIDTH = 120
@@ -106,7 +106,8 @@ def overload(name: str, is_async: bool, batched: bool, returns: bool) -> str:
     result = "Results" if name == "concurrent_map" else "AsyncResults"
     first = f"    fn: {function_type(is_async, batched)}, items: {items}, *,"
     end = f") -> {result}[{'Outcome[_T, _R]' if returns else '_R'}]: ..."
-    return "\n".join(["@overload", f"def {name}(", first, *listed(OPTIONS, batched, returns, "   "), end])
+    options = OPTIONS if name == "concurrent_map" else LOOP_OPTIONS
+    return "\n".join(["@overload", f"def {name}(", first, *listed(options, batched, returns, "   "), end])
 
 
 def caller(name: str, methods: str) -> str:

@@ -94,6 +94,31 @@ def test_an_iterable_without_a_batch_has_no_input_columns() -> None:
     assert pa.table(empty).schema.names == ["n", "s", "x"]
 
 
+@pytest.mark.thread_unsafe(reason="counts the threads of the process")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+def test_inline_is_one_call_at_a_time_in_this_thread(asynchronous: bool, sqlite: Database) -> None:
+    before, calls = threading.enumerate(), []
+
+    def fn(row: Any, resource: Any) -> Any:
+        assert threading.enumerate() == before
+        calls.append(row.n)
+        return even(row)
+
+    async def afn(row: Any, resource: Any) -> Any:
+        return fn(row, resource)
+
+    shared = Shared(sqlite.url, "inline")
+    options: dict[str, Any] = {"remember": shared, "key": "n", "per_key": 1, "setup": list, "max_records": 4}
+    options["limits"] = [Rate(1e6), Budget(100, shared=shared, name="budget")]
+    for _ in range(2):
+        function = afn if asynchronous else fn
+        results = map_arrow(function, NUMBERS, LONG, workers="inline", errors="column", **options)
+        batches = list(results)
+        assert [len(batch) for batch in batches] == [4, 4, 2]
+        assert [x for batch in batches for x in batch["x"].to_pylist()] == [0, None, 2, None, 4, None, 6, None, 8, None]
+    assert calls == [*range(10), 1, 3, 5, 7, 9]
+
+
 def test_it_is_lazy() -> None:
     taken: list[int] = []
 

@@ -51,6 +51,7 @@ from manytail.mapping._threads import Thread
 from .interrupts import Interrupt
 
 PRODUCT = str(Path(manytail.__file__).parent) + os.sep
+LOOPS = str(Path(asyncio.__file__).parent) + os.sep
 DATABASE = Path(tempfile.gettempdir(), f"manytail-fuzz-{os.getpid()}.db")
 
 
@@ -98,7 +99,9 @@ class Case:
     def __init__(self, seed: int) -> None:
         random = self.random = Random(seed)
         self.seed = seed
-        self.kind = random.choice(["threads", "threads", "own loop", *ASYNCIO])
+        self.kind = random.choice(["threads", "threads", "own loop", "inline", "inline loop", *ASYNCIO])
+        self.is_inline = self.kind.startswith("inline")
+        self.is_plain = self.kind in ("threads", "inline")
         self.in_callers_loop = self.kind in ASYNCIO
         self.items = random.choice([0, 1, 5, 20, 60, 200])
         self.options: dict[str, Any] = {}
@@ -127,7 +130,8 @@ class Case:
                 return True
             return False
 
-        options["workers"] = workers = random.choice([1, 2, 3, 8])
+        self.workers = workers = random.choice([1, 2, 3, 8]) if not self.is_inline else 1
+        options["workers"] = "inline" if self.is_inline else workers
         batch = random.choice([2, 3, 10]) if maybe(0.2, batch=2) else 1
         options["order"] = random.choice(["input", "input", "completion"])
         options["errors"] = random.choice(["raise", "return", "return", "drop"])
@@ -201,7 +205,7 @@ class Case:
                 self.scripts[name] = random.choices(steps, k=random.choice([1, 2, 4]))
         if options.get("timeout", 60) < 1 and self.kind == "threads":
             options["retry"] = replace(options["retry"], times=0)  # abandoned calls must not be more than workers
-            for name in random.sample(range(self.names), min(self.names, options["workers"] - 1)):
+            for name in random.sample(range(self.names), min(self.names, self.workers - 1)):
                 self.scripts[name] = ["hang"]
             for script in self.scripts.values():
                 if "hang" not in script:
@@ -258,7 +262,8 @@ class Case:
                 steps.append(script[number] if number < len(script) else "ok")
                 self.cost += "later" not in steps[-1] and self.cost_of(value)
             self.running += 1
-            assert self.may_abandon or self.running <= self.options["workers"], "more calls than workers"
+            assert self.may_abandon or self.running <= self.workers, "more calls than workers"
+            assert not self.is_inline or not threads_of_maps(), f"threads: {threads_of_maps()}"
             if self.keys:
                 key = values[0] % self.keys
                 assert all(value % self.keys == key for value in values), "a batch of several keys"
@@ -318,10 +323,10 @@ class Case:
                     await asyncio.sleep(pause)
                 return self.outcome(values, steps)
 
-        function: Any = plain if self.kind == "threads" else coroutine
+        function: Any = plain if self.is_plain else coroutine
         if self.wants_delivery:
             return function
-        if self.kind == "threads":
+        if self.is_plain:
             return lambda given, resource=None: plain(given)
 
         async def without(given: Any, resource: Any = None) -> Any:
@@ -523,7 +528,9 @@ class Case:
         if self.violations:
             raise self.violations[0]
         assert self.running == 0 or self.may_abandon, f"{self.running} calls run"
-        assert self.entered == self.exited, f"{self.entered} resources entered, {self.exited} left"
+        # Inline an interrupt may come between the two.
+        kept = 1 if self.is_inline and self.end == "interrupt" else 0
+        assert 0 <= self.entered - self.exited <= kept, f"{self.entered} resources entered, {self.exited} left"
         self.check_results()
         self.check_calls()
         self.check_error()
@@ -610,11 +617,14 @@ class Case:
 
 
 def is_interruptible(frame: FrameType | None) -> bool:
-    """Whether a call of the map runs, and not the start of a thread: CPython's does not survive an exception there."""
+    """Whether a call of the map runs, and not the start of a thread or a loop: CPython's do not survive an exception
+    there. Nor fn, setup or the input of an inline map: they would have to count what they did not do."""
     starts = threading.Thread.start.__code__
-    while frame is not None and frame.f_code is not starts and not frame.f_code.co_filename.startswith(PRODUCT):
+    while frame is not None and not frame.f_code.co_filename.startswith(PRODUCT):
+        if frame.f_code is starts or frame.f_code.co_filename.startswith((__file__, LOOPS)):
+            return False
         frame = frame.f_back
-    return frame is not None and frame.f_code is not starts
+    return frame is not None
 
 
 def threads_of_maps() -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.maps import Way, collect, everywhere, in_callers_loops, in_loops, mapped
+from support.maps import Way, collect, concurrently, everywhere, in_callers_loops, in_loops, mapped
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
@@ -278,6 +278,10 @@ def test_whatever_fn_raises_is_the_failure_of_its_item(mapped: Way, kind: type[B
             raise kind()
         return item
 
+    if mapped.inline and kind is KeyboardInterrupt:  # it is Ctrl-C, whoever raises it
+        with pytest.raises(KeyboardInterrupt):
+            mapped(fail, range(6), errors="return")
+        return
     results = mapped(fail, range(6), errors="return", workers=2)
     assert [one.result for one in results if one.ok] == [0, 1, 2, 4, 5]
     expected = RuntimeError if mapped.is_async and kind is StopIteration else kind  # no coroutine can raise it
@@ -465,7 +469,7 @@ def test_retry_on_may_be_a_predicate() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- time
-@everywhere
+@concurrently
 def test_timeout_is_per_attempt(mapped: Way) -> None:
     """The other items have retries enough for a machine on which a call takes longer than the timeout."""
     released = threading.Event()
@@ -517,7 +521,7 @@ def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
     wait_until(lambda: manytail_threads() == [])
 
 
-@everywhere
+@concurrently
 def test_at_the_deadline_everything_that_is_not_done_fails(mapped: Way) -> None:
     def attempt(deadline: float) -> tuple[list[int], list[Any]]:
         released = threading.Event()

@@ -397,7 +397,7 @@ def run_in_loop(world: World, cancels: bool, *chosen: str) -> Planter:
 # ------------------------------------------------------------------------------------------------ all points
 STARTED = {"Runner.locked: call acquire", "Thread.start: call start", "Thread.start: return start"}
 ENDED = STARTED | {"Thread.join: call wait", "Thread.join: return wait"}
-FLUSHED = {"ThreadRunner.flush: call wait", "ThreadRunner.flush: return wait"}
+FLUSHED = {"wait_for_databases: call wait", "wait_for_databases: return wait"}
 
 
 def plant(run: Callable[..., Planter], least: set[str]) -> None:

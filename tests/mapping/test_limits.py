@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from support.maps import Way, everywhere, mapped
+from support.maps import Way, concurrently, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
@@ -287,7 +287,7 @@ def test_the_service_sees_the_rate_of_every_key(mapped: Way, service: Service) -
             assert most_in(times, seconds) <= 1 + 20 * (seconds + 0.1) + 3
 
 
-@everywhere
+@concurrently
 def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, service: Service) -> None:
     """The service answers 429 with Retry-After a few times. With retries=1 no item fails."""
     service.refusals = 3

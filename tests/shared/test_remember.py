@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts, postgres
-from support.maps import budget, everywhere, mapped, rate
+from support.maps import budget, concurrently, everywhere, inline, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -532,6 +532,15 @@ def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
     assert service.calls == []
 
 
+@inline
+def test_the_deadline_does_not_wait_inline_for_the_database_of_a_limit(own_server, mapped):
+    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
+    own_server.stop()
+    results = mapped(service, range(100), limits=rate(shared, 1e3), deadline=0.5, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
+    assert service.calls == []
+
+
 # ---------------------------------------------------------------------------------------------------- kills
 WORKER = """
 import os, sys
@@ -627,7 +636,7 @@ def test_the_interpreters_exit_records_the_last_results(sqlite, how):
     assert Shared(sqlite.url, "a").remembered() >= 50
 
 
-@everywhere
+@concurrently
 def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, mapped, monkeypatch):
     """With calls that are faster than the database, a statement looks up many items."""
     taken, many = itertools.count(), threading.Event()

@@ -387,6 +387,15 @@ def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------ workers that are used again
+def test_inline_runs_in_the_tasks_own_thread(spark: Any) -> None:
+    def fn(row: Any) -> Any:
+        ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail")]
+        return row.id, threading.current_thread() is threading.main_thread(), ",".join(ours)
+
+    df = spark.range(0, 100, 1, 2).transform(map_concurrent, fn, "x long, own boolean, ours string", workers="inline")
+    assert [tuple(row) for row in df.collect()] == [(number, number, True, "") for number in range(100)]
+
+
 def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
     for _ in range(2):
         spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retry=1).collect()

@@ -1,5 +1,5 @@
-"""The ways in which a map runs: in threads, in a loop of its own, and in the caller's loop, of every kind that asyncio
-runs in."""
+"""The ways in which a map runs: in threads, in a loop of its own, inline (a plain fn and an `async def`), and in the
+caller's loop, of every kind that asyncio runs in."""
 
 import asyncio
 import functools
@@ -63,11 +63,14 @@ class Way:
     name: str
     is_async: bool = True
     run: Callable[[Any], Any] | None = None  # runs a coroutine: in the caller's loop
+    inline: bool = False  # whatever `workers` a test asks for: for tests whose calls need no other
 
     def __call__(self, fn: Callable[..., Any], items: Any, into: list[Any] | None = None, **options: Any) -> list[Any]:
         if self.run is not None:
             results: list[Any] = self.run(collect(aconcurrent_map(asynchronous(fn), items, **options), into))
             return results
+        if self.inline:
+            options["workers"] = "inline"
         return mapped(asynchronous(fn) if self.is_async else fn, items, into, **options)
 
 
@@ -76,6 +79,9 @@ def _each(*ways: Way) -> pytest.MarkDecorator:
 
 
 CALLERS = [Way(name, run=run) for name, run in ASYNCIO.items()]
-everywhere = _each(Way("threads", is_async=False), Way("own loop"), *CALLERS)
+INLINE = [Way("inline", is_async=False, inline=True), Way("inline loop", inline=True)]
+everywhere = _each(Way("threads", is_async=False), Way("own loop"), *INLINE, *CALLERS)
+inline = _each(*INLINE)
+concurrently = _each(Way("threads", is_async=False), Way("own loop"), *CALLERS)
 in_loops = _each(Way("own loop"), *CALLERS)
 in_callers_loops = pytest.mark.parametrize("run", ASYNCIO.values(), ids=ASYNCIO)

@@ -9,7 +9,16 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from manytail import _checks as checks
-from manytail.mapping._frames import OPTIONS, Options, Results, ThreadRunner, check, final_error, note_of
+from manytail.mapping._frames import (
+    OPTIONS,
+    InlineRunner,
+    Options,
+    Results,
+    ThreadRunner,
+    check,
+    final_error,
+    note_of,
+)
 
 from ._results import ResultError
 from ._task import ArrowMap, Host, Task
@@ -228,7 +237,7 @@ class ArrowResults(Results[pa.RecordBatch]):
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
 
 
-def _take_buffered(runner: ThreadRunner) -> list[Any]:
+def _take_buffered(runner: ThreadRunner | InlineRunner) -> list[Any]:
     scheduler = runner.scheduler
     rows = [scheduler.output.popleft() for _ in range(min(scheduler.buffered, len(scheduler.output)))]
     scheduler.took(len(rows))

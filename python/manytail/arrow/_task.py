@@ -25,6 +25,7 @@ from manytail import _checks as checks
 from manytail._timings import now
 from manytail.mapping._frames import (
     Batch,
+    InlineRunner,
     Item,
     Memory,
     Options,
@@ -37,6 +38,7 @@ from manytail.mapping._frames import (
     idempotency_key,
     priority_of,
     refuse_awaitable,
+    runner_of,
 )
 
 from . import _metrics
@@ -294,7 +296,7 @@ class Task:
         return pa.schema(output)
 
     # ------------------------------------------------------------------------------------------------ the run
-    def runner(self) -> ThreadRunner:
+    def runner(self) -> ThreadRunner | InlineRunner:
         options = self.options
         scheduler = Scheduler(
             options,
@@ -307,11 +309,12 @@ class Task:
         )
         self._scheduler = scheduler
         keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
-        memory = None if options.remember is None else Memory(options.remember, ArrowCodec(self.work.schema))
+        shared, codec = options.remember, ArrowCodec(self.work.schema)
+        memory = None if shared is None else Memory(shared, codec, inline=options.inline)
         first = self.host.input_error_first
-        return ThreadRunner(scheduler, self.call_with, keep, input_error_first=first, memory=memory)
+        return runner_of(options)(scheduler, self.call_with, keep, input_error_first=first, memory=memory)
 
-    def start(self, runner: ThreadRunner, batches: Iterable[Any]) -> None:
+    def start(self, runner: ThreadRunner | InlineRunner, batches: Iterable[Any]) -> None:
         """Begin to read the input."""
         runner.start(map(self._take, self._slices(batches)))
 

@@ -43,8 +43,9 @@ _AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -55,8 +56,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),
@@ -67,8 +69,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -79,8 +82,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),
@@ -91,8 +95,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -103,8 +108,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),
@@ -115,8 +121,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -127,8 +134,9 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),

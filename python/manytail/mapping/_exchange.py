@@ -2,17 +2,18 @@
 
 It waits until an account has something to ask or to report (`_leased.Requests`), sends all of it in one transaction
 (`_shared_store.Store.exchange`), and wakes who waits for what was granted. It runs while owners use these limits, and
-until all is reported. While the database is away nothing is granted, so no call starts. After `outage_timeout` seconds
-all maps that use the limits fail.
+until all is reported. An owner that is `inline` starts no thread, but calls `work`. While the database is away nothing
+is granted, so no call starts. After `outage_timeout` seconds all maps that use the limits fail.
 
-Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). The lock here is for the
-thread's life alone, and is taken last.
+Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). Of the locks here one is for
+the thread's life alone, and is taken last. The other is held during an exchange, by the thread or by who calls `work`.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from manytail._queue import Event, Held
 
 from ._leased import Requests, places_of
 from ._threads import Thread
+from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
     from ._limits import Owner
@@ -48,19 +50,21 @@ class Exchange:
         self._guarded = guarded
         self._owners: WeakSet[Owner] = WeakSet()
         self._lock = threading.RLock()  # guards the thread; finalizers take it again
+        self._working = threading.Lock()  # one exchange at a time
         self._changed = Event()  # wakes the thread
         self._thread: Thread | None = None
         self._flushes: list[Callable[[], object]] = []  # to call when all is reported
-        self._give_up = Event()  # nobody waits for a database that is away
+        self.give_up = Event()  # nobody waits for a database that is away
         self._drop_at = 0.0
         self._returning = False  # the last owner has left: all that nothing uses is returned
+        self._had_inline = False  # an owner without a thread has used it
 
     # ------------------------------------------------------------------------------------------------ from owners
     def join(self, owner: Owner) -> None:
         """The owner uses these limits."""
         with Held(self._lock):
             self._owners.add(owner)
-            self._give_up.clear()
+            self.give_up.clear()
             self._returning = False
 
     def leave(self, owner: Owner) -> None:
@@ -68,31 +72,56 @@ class Exchange:
         with Held(self._lock):
             self._owners.discard(owner)
             if not self._owners:
-                self._give_up.set()
+                self.give_up.set()
                 self.requests.forget_calls()
                 self._returning = self.requests.is_due_sooner = True
-        self.wake()
+        self.wake(owner.inline)
 
-    def wake(self) -> None:
-        """There may be something to ask or to report. Does not wait."""
+    def wake(self, inline: bool = False) -> None:
+        """There may be something to ask or to report. Does not wait. inline: who says so starts no thread."""
         if not self.requests.is_due_sooner or not (self.requests.calls or self.requests.open):
             return
         with Held(self._lock):
-            if self._thread is None or self._thread.never_runs():
-                self._thread = Thread(self._run, "manytail-limits")
+            self._had_inline = self._had_inline or inline
+            if self not in _running:
                 _running.add(self)
                 atexit.unregister(_report_at_exit)
                 atexit.register(_report_at_exit)  # after that of `_shared_database`: connections are closed later
+            if not inline and not self._has_thread():
+                self._thread = Thread(self._run, "manytail-limits")
                 self._thread.start()
         self._changed.set()
+
+    def _has_thread(self) -> bool:
+        return self._thread is not None and not self._thread.never_runs()
+
+    # ------------------------------------------------------------------------------------------------ without a thread
+    def due_in(self) -> float:
+        """Seconds until `work` has something to do. Infinite: it has not, or there is a thread."""
+        return math.inf if self._has_thread() else max(0.0, self.requests.due() - time.monotonic())
+
+    def work(self, early: bool = False, patience: Any = None) -> None:
+        """Exchange what is due, in this thread. early: what is not due yet too, and all that no running call holds is
+        returned: no thread will. patience: once it is set, nothing waits for a database that is away."""
+        with Held(self._lock):
+            if self._has_thread():
+                return
+            returns, self._returning = self._returning or early, False
+        try:
+            self._exchange(self._shared._store(), early, returns, patience or self.give_up)
+        except Exception as error:
+            if not (isinstance(error, SharedUnavailable) and patience is not None and patience.is_set()):
+                self._break(error)
 
     def flushed(self, then: Callable[[], object]) -> None:
         """Call `then` when all that calls have spent and returned by now is reported, or cannot be."""
         with Held(self._lock):
-            if self._thread is not None and not self._thread.never_runs():
+            if self._has_thread():
                 self._flushes.append(then)
                 self._changed.set()
                 return
+        if self._had_inline:
+            self.work(early=True)
         then()
 
     # ------------------------------------------------------------------------------------------------ the thread
@@ -119,7 +148,7 @@ class Exchange:
                 self._thread = None
                 return False
         try:
-            self._exchange(store, bool(flushes), returns)
+            self._exchange(store, bool(flushes), returns, self.give_up)
         finally:
             for then in flushes:
                 then()
@@ -128,8 +157,12 @@ class Exchange:
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
 
-    def _exchange(self, store: Store, early: bool, returns: bool) -> None:
+    def _exchange(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
         """early: report also what is not due yet. returns: that too, and keep only what running calls hold."""
+        with Held(self._working):
+            self._exchange_once(store, early, returns, patience)
+
+    def _exchange_once(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
         requests, now = self.requests, time.monotonic()
         needs, calls = requests.gather(early or returns, now)
         if not needs:
@@ -139,7 +172,7 @@ class Exchange:
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
         try:
-            answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), self._give_up)
+            answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
         except BaseException:
             requests.put_back(needs, calls, now)
             raise
@@ -155,7 +188,7 @@ class Exchange:
             raise errors[0]
         if now >= self._drop_at and any(account.of_key for account in needs):
             self._drop_at = now + DROP_AFTER
-            store.drop_limits(DROP_AFTER, self._give_up)
+            store.drop_limits(DROP_AFTER, patience)
 
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""
@@ -186,7 +219,7 @@ def exchange_of(shared: Shared, guarded: Guarded) -> Exchange:
 def begin_all() -> None:
     """In a forked child: the threads are the parent's, and so is what it holds."""
     for exchange in list(_exchanges.values()):
-        exchange._lock, exchange._thread = threading.RLock(), None
+        exchange._lock, exchange._working, exchange._thread = threading.RLock(), threading.Lock(), None
     _exchanges.clear()
     _running.clear()
 

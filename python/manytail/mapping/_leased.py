@@ -61,9 +61,12 @@ class Requests:
     def begin_wait(self) -> float:
         """When the next exchange is due, if `is_due_sooner` is not set before. Infinite: there is nothing to say."""
         self._awaited, self.is_due_sooner = math.inf, False  # who has to report earlier says so from here on
-        due = -math.inf if self.calls else min([account.due for account in list(self.open)], default=math.inf)
-        self._awaited = due
+        self._awaited = due = self.due()
         return due
+
+    def due(self) -> float:
+        """When the next exchange is due."""
+        return -math.inf if self.calls else min([account.due for account in list(self.open)], default=math.inf)
 
     def has_to_report(self, account: Any, at: float) -> None:
         """The account has something to report at that time."""

@@ -480,6 +480,7 @@ class Owner:
     """A map, or a block of `with`, that uses these limits. One thread at a time uses it, except `woken` and `wake`."""
 
     holds: bool = True  # as Block.holds
+    inline: bool = False  # it exchanges with databases itself, and starts no thread
 
     def __init__(self, limits: Sequence[Limit], wake: Callable[[], object]) -> None:
         """wake: called in any thread when one of `woken` is to ask again; `take` is due. Must not wait."""
@@ -551,7 +552,7 @@ class Owner:
 
     def _exchange(self) -> None:
         for exchange in self.exchanges:
-            exchange.wake()
+            exchange.wake(self.inline)
 
     def _ask_again(self, waiter: Waiter) -> None:
         self.woken.append(waiter)

@@ -32,11 +32,12 @@ from manytail._timings import now
 
 from . import _options
 from ._idempotency import idempotency_key
+from ._inline_runner import InlineRunner
 from ._item import Batch, Item, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
-from ._progress import Ticker
+from ._progress import InlineTicker, Ticker
 from ._remember import Memory
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
@@ -82,9 +83,10 @@ def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any)
     A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
     Use it in `async with aconcurrent_map(...) as results: async for result in results: ...`. Cancelled or collected it
     ends as by aclose().
-    Options and errors are concurrent_map's. Progress: waits for results in the caller's loop, and blocks nothing else
-    there.
-    """
+    Options and errors are concurrent_map's, but for workers="inline". Progress: waits for results in the caller's loop,
+    and blocks nothing else there.
+    """,
+    _options.LOOP_OPTIONS,
 )
 def aconcurrent_map(
     fn: Callable[..., Any], items: Iterable[Any] | AsyncIterable[Any], **options: Any
@@ -93,6 +95,8 @@ def aconcurrent_map(
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+    if options.get("workers") == "inline":
+        raise _checks.bad_value("workers", "inline", "an int >= 1; concurrent_map takes it, where no loop runs")
     return AsyncResults(plan_of("aconcurrent_map", fn, options), items, copy_context())
 
 
@@ -107,12 +111,12 @@ class Plan:
 
     def memory(self) -> Memory | None:
         shared = self.options.remember
-        return None if shared is None else Memory(shared, shared.codec)
+        return None if shared is None else Memory(shared, shared.codec, inline=self.options.inline)
 
-    def runner(self) -> ThreadRunner:
-        return ThreadRunner(self.scheduler(), self.call_with, memory=self.memory())
+    def runner(self) -> ThreadRunner | InlineRunner:
+        return runner_of(self.options)(self.scheduler(), self.call_with, memory=self.memory())
 
-    def start(self, runner: ThreadRunner, values: Iterable[Any]) -> None:
+    def start(self, runner: ThreadRunner | InlineRunner, values: Iterable[Any]) -> None:
         """Begin to read the input."""
         source = Source(self, runner, values)
         runner.start(source, never_blocks=source.never_blocks)
@@ -244,6 +248,11 @@ def plan_of(
     return Plan(fn, options, options.identifies or options.keyed or options.prioritised or costs)
 
 
+def runner_of(options: Options) -> type[ThreadRunner] | type[InlineRunner]:
+    """What runs a map whose results a thread takes."""
+    return InlineRunner if options.inline else ThreadRunner
+
+
 def priority_of(value: Any) -> float:
     """The priority that a function has returned, as the scheduler has it."""
     if value is None:
@@ -351,7 +360,7 @@ class Results(Iterator[_R]):
         self._ended = False  # `close` has done its work
         turn = threading.Lock()
         self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
-        self._ticker: Ticker | None = None
+        self._ticker: Ticker | InlineTicker | None = None
         self._runner = plan.runner()
         self._scheduler = scheduler = self._runner.scheduler
         self._output = scheduler.output
@@ -420,8 +429,7 @@ class Results(Iterator[_R]):
         show = display_of(plan.options.progress, items)
         self._meter.begin()
         if show is not None:
-            meter = Meter(self._runner.stats, show)
-            self._ticker = Ticker(meter, self._runner.fail, self._runner.context.copy())
+            self._ticker = self._runner.ticker(Meter(self._runner.stats, show))
             self._ticker.start()
         plan.start(self._runner, values)
 
@@ -429,7 +437,7 @@ class Results(Iterator[_R]):
         """No more results come, and no call starts. Waits for nothing."""
         self._over = True
         if not self._ended:
-            self._runner.stop(cancel=True)
+            self._runner.drop()
             if self._ticker is not None:
                 self._ticker.stop(wait=False)
 

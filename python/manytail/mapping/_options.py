@@ -28,7 +28,6 @@ from manytail._checks import (
     optional_whole,
     unfilled,
     unwrapped,
-    whole,
 )
 
 from ._limits import Concurrency, Limit
@@ -51,6 +50,18 @@ def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
     if value < low:
         raise bad_value(option, value, f"an int >= {low}, or a {of.__name__}")
     return of(value)
+
+
+def check_workers(option: str, value: Any) -> Any:
+    """How many calls may run at once, or "inline"."""
+    expected = 'an int >= 1, or "inline"'
+    if value == "inline":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise bad_type(option, value, expected)
+    if value < 1:
+        raise bad_value(option, value, expected)
+    return value
 
 
 def optional_policy(option: str, value: Any, of: type[Any], low: int) -> Any:
@@ -133,8 +144,13 @@ class Options:
     """The checked options of a map. Picklable if the functions are."""
 
     workers: int = option(
-        "int", 16, "calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines.",
-        whole, low=1,
+        'int | Literal["inline"]', 16, """calls at once. A plain fn runs in so many threads, an `async def` in so many
+        coroutines. "inline", for debuggers and tests: one call at a time, in the thread that takes the results, while
+        it takes one; no thread is started. An `async def` runs in a loop that is kept for the map. The input is read,
+        and the database asked, there too. timeout and deadline of a plain fn act between calls: a call that took too
+        long fails when it returns. Where a text says `workers`, it is 1.""",
+        check_workers, of_callers="""calls at once. A plain fn runs in so many threads, an `async def` in so many
+        coroutines.""",
     )  # fmt: skip
     max_in_flight: int | None = option(
         "int | None", None, """items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to
@@ -247,12 +263,13 @@ class Options:
         check_progress, of_callers="",
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
-    # whether fn is `async def`, and has a parameter `delivery`.
+    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
+    inline: bool = False
 
     @property
     def gated(self) -> bool:
@@ -304,7 +321,9 @@ class Options:
 
 
 OPTIONS = tuple(Option(one.name, *one.metadata["option"]) for one in fields(Options) if one.metadata)
-CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in OPTIONS if one.of_callers)
+INLINE = ' | Literal["inline"]'  # where items come from a loop or from several threads, `workers` may not be that
+LOOP_OPTIONS = tuple(one._replace(kind=one.kind.removesuffix(INLINE)) for one in OPTIONS)
+CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in LOOP_OPTIONS if one.of_callers)
 
 
 def described(about: str, options: Sequence[Option] = OPTIONS) -> Callable[[Any], Any]:
@@ -343,6 +362,8 @@ def check(
         for one in OPTIONS
         if one.name in given and one.name not in columns
     }
+    if kept.get("workers") == "inline":
+        kept["workers"], kept["inline"] = 1, True
     prioritised = given.get("priority") is not None
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
     check_shared_limits(options.limits)

@@ -1,8 +1,10 @@
-"""`progress=`: the thread that reports the state of a running map, at most five times a second and once at the end."""
+"""`progress=`: what reports the state of a running map, at most five times a second and once at the end."""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
@@ -39,3 +41,27 @@ class Ticker:
         self._stopped.set()
         if wait and self._thread is not threading.current_thread():
             self._thread.join()
+
+
+class InlineTicker:
+    """The same without a thread: `tick` is called again and again, at `at` or later. What the function raises that ends
+    the map is raised there."""
+
+    def __init__(self, meter: Meter, context: Context) -> None:
+        self._meter = meter
+        self._context = context
+        self.at = math.inf
+
+    def start(self) -> None:
+        self.at = time.monotonic() + INTERVAL
+
+    def tick(self) -> None:
+        if self.at <= time.monotonic():
+            self.at = time.monotonic() + INTERVAL
+            self._context.run(self._meter.report)
+
+    def stop(self, wait: bool = True) -> None:
+        """wait: whether there is a last report."""
+        is_open, self.at = self.at < math.inf, math.inf
+        if is_open and wait:
+            self._context.run(self._meter.report)

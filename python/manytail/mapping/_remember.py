@@ -99,10 +99,12 @@ def _is_bulk(codec: Any) -> bool:
 
 
 class Memory:
-    """Looks results up and records them, in one thread. The first items start it."""
+    """Looks results up and records them, in one thread. The first items start it. inline: there is none; the map's
+    runner calls `work`."""
 
-    def __init__(self, shared: Shared, codec: Codec | BulkCodec | None) -> None:
+    def __init__(self, shared: Shared, codec: Codec | BulkCodec | None, *, inline: bool = False) -> None:
         self._shared = shared
+        self._inline = inline
         self._codec: Any = _codec if codec is None else codec
         self._in_bulk = _is_bulk(codec)
         self._lock = threading.RLock()  # guards the other fields; finalizers take it again
@@ -119,7 +121,8 @@ class Memory:
         self._closing = False  # the map ends: record at once
         self._lookups_ended = False
         self._logged = False  # whether a result that cannot be recorded was logged
-        self._give_up = Event()
+        self.give_up = Event()
+        self.patience: Any = self.give_up  # once it is set, no look-up waits for a database that is away
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
@@ -129,7 +132,7 @@ class Memory:
         """Have `arrive` called with these items, in this order, after they were looked up. Does not wait."""
         with Held(self._lock):
             if not self._lookups:
-                self._look_at = time.monotonic() + GATHER
+                self._look_at = 0.0 if self._inline else time.monotonic() + GATHER
                 self._wake()
             self._lookups.extend(items)
             if len(self._lookups) >= LARGEST_LOOKUP:
@@ -143,7 +146,7 @@ class Memory:
             self._wake()
 
     def _wake(self) -> None:
-        if self.error is not None:
+        if self.error is not None or self._inline:
             return
         if self._thread is None or self._thread.never_runs():
             self._thread = Thread(self._run, "manytail-shared")
@@ -178,6 +181,8 @@ class Memory:
             else:
                 self._recalls.append((item, future))
                 self._wake()
+        if self._inline:
+            self.work()
         return future
 
     def add(self, item: Item) -> None:
@@ -227,7 +232,7 @@ class Memory:
         with Held(self._lock):
             if not self._lookups_ended:
                 self._lookups_ended = True
-                self._give_up.set()
+                self.give_up.set()
                 self._changed.set()
 
     def stop(self) -> None:
@@ -237,6 +242,9 @@ class Memory:
             self._closing = self._lookups_ended = True
             self._record_at = 0.0
             self._changed.set()
+        if self._inline and self._results:  # it was interrupted, and perhaps nobody calls `flushed`
+            _unfinished.add(self)
+            _register_at_exit()
 
     def flushed(self, then: Callable[[], object]) -> None:
         """After `stop` and the last call: call `then` when all results are recorded, or the database was away for too
@@ -245,7 +253,27 @@ class Memory:
             if self._thread is not None and not self._thread.never_runs():
                 self._ended.append(then)
                 return
+        if self._inline:
+            self.work()
         then()
+
+    # ------------------------------------------------------------------------------------------------ without a thread
+    def work(self, early: bool = False) -> None:
+        """Do what is due, in this thread. early: record all results, also what is not due yet."""
+        try:
+            if early and self._results:
+                self._record_at = 0.0
+            while self.error is None and self._has_work():
+                if not self._do(self._shared._store()):
+                    return
+        except Exception as error:
+            self._break(error)
+
+    def due_in(self) -> float:
+        """Seconds until there is something to do. Infinite: there is nothing."""
+        with Held(self._lock):
+            patience = 0.0 if self._is_due() else self._patience()
+        return math.inf if patience is None or self.error is not None else patience
 
     # ------------------------------------------------------------------------------------------------ the thread
     def _run(self) -> None:
@@ -259,6 +287,7 @@ class Memory:
     def _break(self, error: BaseException) -> None:
         """The map fails. Nothing more is looked up or recorded."""
         self.fail(error)  # first: a worker that is released below must not start a call
+        _unfinished.discard(self)
         with Held(self._lock):
             self.error, self._thread = error, None
             released = [future for _, future in self._recalls] + self._waiting
@@ -271,9 +300,13 @@ class Memory:
             then()
 
     def _work(self, store: Store) -> bool:
-        """Wait until there is something to do, and do it. False: everything is done, and the map has ended."""
+        """Wait until there is something to do, and do it. False as of `_do`."""
         while not self._has_work():
             self._changed.wait(self._patience())
+        return self._do(store)
+
+    def _do(self, store: Store) -> bool:
+        """Do what is due. False: everything is done, and the map has ended."""
         with Held(self._lock):
             now = time.monotonic()
             recalls, lookups, results = list(self._recalls), [], []
@@ -296,7 +329,13 @@ class Memory:
         if lookups:
             self._pass_on(store, lookups)
         if results:
-            self._record(store, results)
+            try:
+                self._record(store, results)
+            except BaseException:
+                self._results[:0] = results  # Ctrl-C, without a thread: they are recorded by `flushed`
+                raise
+        if over:
+            _unfinished.discard(self)
         for then in ended:
             then()
         return not over
@@ -344,11 +383,11 @@ class Memory:
         ids = [bytes.fromhex(item.identity) for item in asked]
         try:
             if not self._agreed:
-                store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self._give_up)
+                store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self.patience)
                 self._agreed = True
-            found = store.look_up(ids, self._give_up)
+            found = store.look_up(ids, self.patience)
         except SharedUnavailable:
-            if self._lookups_ended:
+            if self._lookups_ended or self.patience.is_set():
                 return  # the deadline came first
             raise
         for item in asked:
@@ -389,7 +428,9 @@ class Memory:
 
 
 _running: WeakSet[Memory] = WeakSet()
+_unfinished: set[Memory] = set()  # without a thread, whose map was stopped while results were not recorded
 after_fork_in_child(_running.clear)  # a child has none of their threads, and would wait for them
+after_fork_in_child(_unfinished.clear)
 
 
 def _register_at_exit() -> None:
@@ -401,7 +442,7 @@ def _register_at_exit() -> None:
 
 def _record_at_exit() -> None:
     """Record the results of maps that were not closed, for instance after Ctrl-C."""
-    memories = list(_running)
+    memories = [*_running, *_unfinished]
     for memory in memories:
         memory.stop()
     for memory in memories:

@@ -1,5 +1,5 @@
 """The runner: reports events to a scheduler and carries out its effects. Here is what all runners share;
-`_thread_runner` and `_loop_runner` add the reader, the timer and the workers.
+`_thread_runner`, `_loop_runner` and `_inline_runner` add the reader, the timer and the workers.
 
 The end of a map. `stop` begins it, from any thread and without waiting: no call starts any more, and each thread and
 task of the map ends by itself as soon as its call or read has ended. The timer lasts as long as calls may run. `close`
@@ -374,8 +374,7 @@ class Runner:
     def go_on(self) -> None:
         """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
-        if scheduler.gate is not None:
-            scheduler.dispatch(self.now())
+        self._dispatch()
         if scheduler.halted and not self.stopping:
             self._stop()
         if scheduler.overdue or scheduler.wake_at < math.inf:
@@ -400,6 +399,11 @@ class Runner:
             self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
+
+    def _dispatch(self) -> None:
+        """Let calls start that may, where a gate decides that."""
+        if self.scheduler.gate is not None:
+            self.scheduler.dispatch(self.now())
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
@@ -435,8 +439,7 @@ class Runner:
             items = next(self.source, None)
             if items is None:
                 self._input_ended(None)
-                if self.scheduler.gate is not None:
-                    self.scheduler.dispatch(self.now())  # no batch lingers
+                self._dispatch()  # no batch lingers
                 return
             self._pending, self._fed = items, 0
             room = self._feed(room)
@@ -451,8 +454,7 @@ class Runner:
             if self._fed >= len(self._pending):
                 self._pending, self._fed = [], 0
             scheduler.arrived(items, now)
-            if scheduler.gate is not None:
-                scheduler.dispatch(now)
+            self._dispatch()
             if scheduler.wake_at < math.inf:
                 self.set_timer(scheduler.wake_at)
             calls = len(items) if self.memory is None else sum(not item.known for item in items)
@@ -589,6 +591,10 @@ class Runner:
         self.scheduler.halted = True
         self._cancel = self._cancel or cancel
         self.report(self._stop)
+
+    def drop(self) -> None:
+        """Nobody takes results any more. Does not wait."""
+        self.stop(cancel=True)
 
     def _stop(self) -> None:
         self.scheduler.halted = True

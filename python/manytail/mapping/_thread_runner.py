@@ -14,13 +14,26 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from manytail._progress import Meter
 from manytail._queue import Event
 
 from ._item import Item
+from ._progress import Ticker
 from ._runner import JOIN_TIMEOUT, Runner
 from ._scheduler import Scheduler
 from ._threads import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
+
+
+def wait_for_databases(runner: Runner) -> None:
+    """After `close`: wait until all results are recorded, and what calls took of shared limits."""
+    flushes = [exchange.flushed for exchange in (() if runner.owner is None else runner.owner.exchanges)]
+    if runner.memory is not None:
+        flushes.append(runner.memory.flushed)
+    for flushed in flushes:
+        told = Event()
+        flushed(told.set)
+        told.wait()
 
 
 class ThreadRunner(Runner):
@@ -81,6 +94,10 @@ class ThreadRunner(Runner):
             if items is None:
                 return
 
+    def ticker(self, meter: Meter) -> Ticker:
+        """What shows the meter's reports. It is to be started and stopped."""
+        return Ticker(meter, self.fail, self.context.copy())
+
     def _items_read(self, items: list[Item] | None, error: BaseException | None) -> None:
         if not self.stopping:
             self.items_read(items, error)
@@ -128,16 +145,7 @@ class ThreadRunner(Runner):
     def poke(self) -> None:
         self._timer.poke()
 
-    def flush(self) -> None:
-        """After `close`: wait until all results are recorded, and what calls took of shared limits."""
-        for exchange in () if self.owner is None else self.owner.exchanges:
-            reported = Event()
-            exchange.flushed(reported.set)
-            reported.wait()
-        if self.memory is not None:
-            recorded = Event()
-            self.memory.flushed(recorded.set)
-            recorded.wait()
+    flush = wait_for_databases
 
 
 class _Timer:

@@ -152,6 +152,12 @@ async def coroutines() -> None:
         assert_type(await anext(pages), bytes)
     aconcurrent_map(fetch, urls)  # error: arg-type, reportArgumentType
     aconcurrent_map(afetch, urls, worker=8)  # error: call-overload, reportCallIssue
+    aconcurrent_map(afetch, urls, workers="inline")  # error: call-overload, reportCallIssue, reportArgumentType
+
+
+for page_inline in concurrent_map(fetch, urls, workers="inline"):
+    assert_type(page_inline, bytes)
+concurrent_map(fetch, urls, workers="outline")  # error: call-overload, reportCallIssue, reportArgumentType
 
 
 async def of_anything(fn: Any, items: Any) -> None:

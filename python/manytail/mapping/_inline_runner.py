@@ -1,0 +1,478 @@
+"""The runner without threads, for debuggers and tests: all is done in the thread that takes results, while it does.
+
+`wait` asks for the next step until there is what the consumer waits for: to read one item, to look items up, to make
+one call, to exchange with a database, or to sleep until one of these is due. What a step is, is decided under the lock;
+it is done without. Before `wait` returns, all results are recorded, and what calls took of shared limits is reported:
+between two calls of `next` nobody would do it. For the same reason no call takes anything of a limit before it begins.
+
+An item is read when nothing else can be done. Where keys, priorities, batches or look-ups choose among items, the
+window is filled first.
+
+Ctrl-C ends `next` at once, wherever it comes: also in fn, whose KeyboardInterrupt is no failure of its item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+import threading
+import time
+from _thread import get_ident
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from typing import Any
+
+from manytail._progress import Meter
+from manytail._queue import Event
+from manytail._timings import Timings, now
+from manytail.errors import Empty, ShutDown
+
+from ._exchange import Exchange
+from ._item import Item
+from ._progress import InlineTicker
+from ._runner import Runner
+from ._scheduler import Scheduler, Verdict
+from ._thread_runner import wait_for_databases
+from ._workers import enter_setup, enter_setup_async, exit_arguments
+
+log = logging.getLogger("manytail")
+
+
+def interrupts(error: object) -> bool:
+    """Whether the error is no failure of an item, but of Ctrl-C or of a debugger that is left."""
+    debugger: Any = sys.modules.get("bdb")
+    return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
+
+
+def _apart(step: Callable[[], object]) -> Iterator[None]:
+    """Do the step below a frame that keeps no caller's, as those of generators: else an error that the user keeps would
+    keep Results alive, which would not end when it is dropped."""
+    step()
+    yield
+
+
+class _Patience:
+    """An event that is set at the deadline too, for waits in which nobody looks at the time."""
+
+    def __init__(self, event: Event, scheduler: Scheduler) -> None:
+        self._event = event
+        self._scheduler = scheduler
+
+    def _left(self) -> float:
+        return self._scheduler._deadline_at - time.monotonic()
+
+    def is_set(self) -> bool:
+        return self._event.is_set() or self._left() <= 0
+
+    def wait(self, timeout: float) -> bool:
+        self._event.wait(max(0.0, min(timeout, self._left())))
+        return self.is_set()
+
+
+class InlineRunner(Runner):
+    """The runner whose reader, timer and worker are the consumer's own thread."""
+
+    def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(scheduler, *arguments, **keywords)
+        self.now = time.monotonic
+        self._wakeup = self.output_changed = Event()
+        self.read_next = Event()  # nobody waits for it
+        self.caller = (_LoopCaller if self.options.is_async else _Caller)(self)
+        self.workers = self.caller
+        self.is_timed = self.options.timeout is not None or self.options.deadline is not None
+        self.late: BaseException | None = None  # why the call that runs comes too late
+        if self.owner is not None:
+            self.owner.inline = True
+        self._single = self.options.batch is None
+        self._worker = 0  # the thread that does the map's work, in `wait` or at the end; 0: none
+        self._left = Event()  # it does not any longer
+        self._drops = False  # closed: what is in the output when `wait` ends is dropped
+        self._takes = False  # a call that may start is made at once
+        self._reader: Iterator[list[Item]] | None = None
+        self._fills = self.options.keyed or self.options.prioritised or not self._single or self.memory is not None
+        self._reads_in, self._calls_in = self.context.copy(), self.context.copy()
+        self._ticker: InlineTicker | None = None
+        self._call: Callable[[Item], Any] | None = None  # from the first call on
+        if self.memory is not None:
+            self.memory.patience = _Patience(self.memory.give_up, scheduler)
+        self._times = Timings()
+        self.add_timings(self._times)
+
+    def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
+        """Begin to read. never_blocks: as of ThreadRunner."""
+        self.caller.check_thread()
+        if never_blocks and not self.options.identifies:
+            self.source = source
+        else:
+            self._reader = source
+        self.locked(self.go_on)
+
+    def ticker(self, meter: Meter) -> InlineTicker:
+        self._ticker = InlineTicker(meter, self.context.copy())
+        return self._ticker
+
+    # ------------------------------------------------------------------------------------------------ the consumer's
+    def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
+        """Go on until `wanted` items are in the output, no more come, the map is stopped, or `timeout` seconds have
+        passed. RuntimeError: a loop runs in this thread, and fn is `async def`."""
+        self.caller.check_thread()
+        here, end = get_ident(), math.inf if timeout is None else self.now() + timeout
+        try:
+            self._begin_work()
+            while (step := self.locked(self._next_step, wanted, end)) is not None:
+                next(_apart(step))
+                if self._ticker is not None:
+                    self._ticker.tick()
+            if not self.stopping:
+                self._report_to_databases()
+        finally:
+            if self._worker == here:  # no call before: a signal handler would keep it
+                self._worker = 0
+                self._left.set()
+        if self._drops:
+            self.locked(self.scheduler.drop)
+
+    def _begin_work(self) -> None:
+        """The map's work is this thread's from here on. Waits for another one that does it."""
+        while not self.locked(self._is_mine):
+            self._left.wait()
+
+    def _is_mine(self) -> bool:
+        if not self._worker:
+            self._worker = get_ident()
+            self._left.clear()
+        return self._worker == get_ident()
+
+    def _next_step(self, wanted: int, end: float) -> Callable[[], object] | None:
+        """What to do now. None: return to the consumer."""
+        self._wakeup.clear()  # what is set from here on is seen by the next step
+        self._wanted = wanted
+        scheduler, memory, time_is = self.scheduler, self.memory, self.now()
+        if self._has_enough() or time_is >= end:
+            return None
+        if scheduler.wake_at <= time_is or scheduler.overdue:
+            return self.do_what_is_due
+        if self._fills and self._can_read():
+            return self._read_one
+        if memory is not None and not memory.due_in():
+            return memory.work
+        call = self._take_call()
+        if call is not None:
+            return partial(self._calls_in.run, self._make_call, call)
+        if self._has_enough():
+            return None
+        if self._can_read():
+            return self._read_one
+        due = [end, scheduler.wake_at, math.inf if self._ticker is None else self._ticker.at]
+        if memory is not None:
+            due.append(time_is + memory.due_in())
+        for exchange in () if self.owner is None else self.owner.exchanges:
+            if not (wait := exchange.due_in()):
+                return partial(self._exchange, exchange)
+            due.append(time_is + wait)
+        wait = min(due) - time_is
+        return partial(self._wakeup.wait, None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
+
+    def _has_enough(self) -> bool:
+        scheduler = self.scheduler
+        return len(scheduler.output) >= self._wanted or scheduler.full or scheduler.over or self.stopping
+
+    def _can_read(self) -> bool:
+        return self._reading and self._reader is not None
+
+    def _take_call(self) -> Item | None:
+        """The next call. Where there is a gate, this is the only time that it lets one start."""
+        self._takes = True
+        try:
+            self.go_on()
+        finally:
+            self._takes = False
+        try:
+            return None if self.stopping else self.scheduler.ready.get_nowait()
+        except (Empty, ShutDown):
+            return None
+
+    def _dispatch(self) -> None:
+        if self._takes:
+            super()._dispatch()
+
+    def set_timer(self, at: float) -> None:
+        """`_next_step` looks at the time."""
+
+    def do_what_is_due(self) -> None:
+        for step in self.locked(self.do_due):
+            step()
+
+    def poke(self) -> None:
+        self._wakeup.set()
+
+    def _read_one(self) -> None:
+        items = error = None
+        try:
+            items = self._reads_in.run(self._read_next)
+        except BaseException as raised:
+            if interrupts(raised):
+                raise
+            error = raised
+        for item in items or ():
+            if interrupts(item.error):  # of `key` or another function of the item
+                raise item.error
+        if items is None:
+            self._reader = None
+        if not self.stopping:
+            self.locked(self.items_read, items, error)
+
+    def _read_next(self) -> list[Item] | None:
+        assert self._reader is not None
+        return next(self._reader, None)
+
+    def _report_to_databases(self) -> None:
+        if self.memory is not None:
+            self.memory.work(early=True)
+        for exchange in () if self.owner is None else self.owner.exchanges:
+            self._exchange(exchange, early=True)
+
+    def _exchange(self, exchange: Exchange, early: bool = False) -> None:
+        exchange.work(early, _Patience(exchange.give_up, self.scheduler))
+
+    # ------------------------------------------------------------------------------------------------ one call
+    def _make_call(self, item: Item) -> None:
+        """As a worker of ThreadWorkers does."""
+        if self._call is None and not self._enter():
+            return
+        if (self.asks or self.is_timed) and self.skip(item):
+            return
+        error = None
+        item.attempts += 1
+        item.began = now()
+        try:
+            self.caller.runs = True
+            if self.scheduler.reports_starts:
+                self.report(self.scheduler.started, item, self.now())
+            self._times.begin()
+            item.result = self.caller.call(self._call, item)
+        except BaseException as raised:
+            if interrupts(raised):
+                raise
+            error = raised
+        finally:
+            self.caller.runs = False
+        self._times.end_attempt()
+        if not (self.stopping and self._cancel and isinstance(error, asyncio.CancelledError)):
+            self._call_ended(item, error)
+
+    def _call_ended(self, item: Item, error: BaseException | None) -> None:
+        if self.is_timed:
+            self.do_what_is_due()
+        late, self.late = self.late, None
+        if late is not None:
+            item.result, late.__cause__ = None, error
+            self.timed_out(item, late)
+        elif error is not None:
+            self.failed(item, error)
+        elif self._single:
+            self._times.last_began(item.began, item.read)
+            self.succeeded(item)
+        else:
+            self.returned(item)
+
+    def _call_timed_out(self, began: float) -> None:
+        """Its time was counted at its end."""
+
+    def _report_end(self, verdicts: Sequence[Verdict | None], *event: Any) -> None:
+        for verdict in verdicts:
+            if verdict is not None and interrupts(verdict.error):  # of `on`, `backoff` or `fatal`
+                raise verdict.error
+        super()._report_end(verdicts, *event)
+
+    def _enter(self) -> bool:
+        """Before the first call. False: what `setup` raised has failed the map."""
+        if self.owner is not None:
+            self.owner.hold()
+        try:
+            self._call = self.call_with(self.caller.enter(self.options.setup))
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            self.fail(error)
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------------------------ the end
+    def held_here(self) -> bool:
+        """Whether this thread is inside the map's work. Then the caller is fn, or a signal handler."""
+        return super().held_here() or self._worker == get_ident()
+
+    def close(self, cancel: bool = False) -> None:
+        """Stop, and wait for the call that another thread makes. Inside `wait` it only stops the map."""
+        self._drops = self._drops or cancel
+        self.stop(cancel)
+        if not self.held_here():
+            self._leave()
+            self.locked(int)
+
+    def drop(self) -> None:
+        super().drop()
+        if not self._worker:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close the resource."""
+        here = get_ident()
+        try:
+            self._begin_work()
+            self._calls_in.run(self.caller.leave, self.error)
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            self.fail(error)
+        finally:
+            if self._worker == here:
+                self._worker = 0
+                self._left.set()
+
+    flush = wait_for_databases
+
+
+class _Caller:
+    """Makes the calls of a plain function. As Workers of a runner it has no threads."""
+
+    def __init__(self, runner: InlineRunner) -> None:
+        self._runner = runner
+        self._stack = ExitStack()  # closes the resource
+        self.runs = False  # a call runs
+
+    def check_thread(self) -> None:
+        """RuntimeError: a call cannot run in this thread."""
+
+    def enter(self, setup: Callable[[], Any] | None) -> dict[str, Any]:
+        return enter_setup(self._stack, setup)
+
+    def call(self, call: Any, item: Item) -> Any:
+        return call(item)
+
+    def leave(self, error: Callable[[], BaseException | None]) -> None:
+        """error: says why the map ends."""
+        self._stack.__exit__(*exit_arguments(error()))
+
+    # ------------------------------------------------------------------------------------------ under the runner's lock
+    def items_came(self, items: int) -> None:
+        """`_next_step` looks for them."""
+
+    def busy(self) -> bool:
+        return self.runs
+
+    def threads(self) -> Sequence[threading.Thread]:
+        return []
+
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        """The call has ended, or is made by the thread that says this."""
+        self._runner.late = error
+        return False
+
+    def stop(self, cancel: bool) -> None:
+        """The call that runs is waited for."""
+
+    def join(self) -> None:
+        raise NotImplementedError
+
+
+class _LoopCaller(_Caller):
+    """Makes the calls of an `async def`, in a loop that is kept for the map and runs while a call does. One task of it
+    enters and leaves the resource."""
+
+    def __init__(self, runner: InlineRunner) -> None:
+        super().__init__(runner)
+        self._loops: list[asyncio.Runner] = []  # one, from the first call to the end
+        self._loop: asyncio.AbstractEventLoop
+        self._resource: asyncio.Task[None] | None = None  # the task that enters and leaves it
+        self._over: asyncio.Event
+        self._task: asyncio.Task[Any] | None = None  # that makes the call
+        self._timeout: asyncio.Timeout | None = None  # of the call that runs
+
+    def check_thread(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("workers: 'inline', an async fn and a running loop (expected: aconcurrent_map)")
+
+    def enter(self, setup: Callable[[], Any] | None) -> dict[str, Any]:
+        self._loops.append(asyncio.Runner(loop_factory=asyncio.new_event_loop))
+        self._loop = self._loops[0].get_loop()
+        return {} if setup is None else self._loops[0].run(self._enter(setup))
+
+    async def _enter(self, setup: Callable[[], Any]) -> dict[str, Any]:
+        entered: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._over = asyncio.Event()
+        self._resource = self._loop.create_task(self._hold(setup, entered))
+        either: list[asyncio.Future[Any]] = [self._resource, entered]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not entered.done():
+            await self._resource  # raises what setup raised
+        return entered.result()
+
+    async def _hold(self, setup: Callable[[], Any], entered: asyncio.Future[dict[str, Any]]) -> None:
+        stack = AsyncExitStack()
+        try:
+            entered.set_result(await enter_setup_async(stack, setup))
+            await self._over.wait()
+        finally:
+            if asyncio._get_running_loop() is self._loop:  # else it is collected
+                await stack.__aexit__(*exit_arguments(self._runner.error()))
+
+    def call(self, call: Any, item: Item) -> Any:
+        return self._loops[0].run(self._timed(call, item) if self._runner.is_timed else self._untimed(call, item))
+
+    async def _untimed(self, call: Callable[[Item], Coroutine[Any, Any, Any]], item: Item) -> Any:
+        self._task = asyncio.current_task()
+        try:
+            return await call(item)
+        finally:
+            self._task = None
+
+    async def _timed(self, call: Callable[[Item], Coroutine[Any, Any, Any]], item: Item) -> Any:
+        try:
+            async with asyncio.timeout(None) as self._timeout:
+                self._watch()
+                return await self._untimed(call, item)
+        finally:
+            self._timeout = None
+
+    def _watch(self) -> None:
+        """Cancel the call when its time is over."""
+        runner = self._runner
+        runner.do_what_is_due()
+        wait = runner.scheduler.wake_at - runner.now()
+        if self._timeout is not None and wait < math.inf:
+            self._loop.call_later(max(0.0, wait), self._watch)
+
+    def abandon(self, item: Item, error: BaseException) -> bool:
+        if self._timeout is not None and self._runner.late is None:
+            self._timeout.reschedule(0.0)
+        return super().abandon(item, error)
+
+    def stop(self, cancel: bool) -> None:
+        if cancel and self.runs:
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def leave(self, error: Callable[[], BaseException | None]) -> None:
+        if self._loops and asyncio._get_running_loop() is not None:  # dropped or closed in a coroutine
+            if self._resource is not None:
+                log.warning("setup: the resource stays open, because the map has ended where a loop runs")
+            self._loops.pop().get_loop().close()
+        for loop in self._loops:
+            try:
+                if self._resource is not None and not self._resource.done():
+                    loop.run(self._leave(self._resource))
+            finally:
+                loop.close()
+        self._loops.clear()
+
+    async def _leave(self, resource: asyncio.Task[None]) -> None:
+        self._over.set()
+        await resource
