@@ -144,7 +144,7 @@ class Caller(Generic[_T, _R]):
 
     def stats(self) -> Stats:
         """Where it stands. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+        return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     def close(self, *, cancel: bool = False) -> None:
         """Take no more items, and wait for all that were handed in. cancel: those that have not started are cancelled,
@@ -238,7 +238,7 @@ class AsyncCaller(Generic[_T, _R]):
 
     def stats(self) -> Stats:
         """Where it stands. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+        return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     async def aclose(self, *, cancel: bool = False) -> None:
         """As Caller.close. A cancellation meanwhile cancels all that has not ended, and is raised when that has."""

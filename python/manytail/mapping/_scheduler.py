@@ -72,7 +72,7 @@ from typing import Any, NamedTuple
 from manytail._timings import Timings
 
 from ._admission import Admission, Lane, SharedAdmission
-from ._gate import Gate
+from ._gate import AdaptiveGate, Gate
 from ._item import Batch, Item, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
@@ -105,6 +105,11 @@ class Verdict(NamedTuple):
         """Whether the other side said "not now": the call was no attempt."""
         return self.kind is Kind.DEFER or self.pauses
 
+    @property
+    def is_called_again(self) -> bool:
+        """Whether the call is deferred or tried again, or only deferred for too long."""
+        return self.defers or self.kind is Kind.RETRY
+
 
 class Scheduler:
     """One run of one map."""
@@ -134,7 +139,8 @@ class Scheduler:
             shows_keys=options.breaker is not None and options.breaker.when_open == "fail",
         )
         self.spent: dict[str, float] = {}  # what calls took, by name of a limit and by names that they gave
-        self.gate = Gate(options, self.admission, self.spent) if options.gated else None
+        gate = AdaptiveGate if options.least else Gate
+        self.gate = gate(options, self.admission, self.spent) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Item, BaseException]] = []
@@ -177,6 +183,11 @@ class Scheduler:
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
         self.timings = Timings()  # of workers that have left, and of items that have failed
+
+    @property
+    def allowed(self) -> int:
+        """How many calls may run at once."""
+        return self.options.workers if self.gate is None else self.gate.allowed
 
     # ------------------------------------------------------------------------------------------------ the input
     @property
@@ -489,7 +500,7 @@ class Scheduler:
         else:
             for each in self.gate.flat([item]):
                 each.last_error = verdict.error
-            self.gate.failed(item, now)
+            self.gate.failed(item, verdict.kind is Kind.RETRY, now)
             self._schedule_rechecks()
 
     def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
@@ -675,6 +686,8 @@ class Scheduler:
         for item in overdue:
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
+            if self.gate is not None:
+                self.gate.overdue(item)
         if self.gate is not None:
             self._schedule_rechecks()
         first = next(iter(self._running.values()), math.inf)
