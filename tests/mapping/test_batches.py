@@ -171,7 +171,7 @@ def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> No
         released.wait(DEADLINE)
         return items
 
-    failures = mapped(fn, range(4), batch=Batch(4, linger=3_600), timeout=0.05, retry=3, errors="return")
+    failures = mapped(fn, range(4), batch=Batch(4, linger=3_600), timeout=0.5, retry=3, errors="return")
     released.set()
     assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
     assert calls == [[0, 1, 2, 3]]

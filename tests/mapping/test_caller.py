@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ from manytail import (
     Shared,
 )
 from manytail.mapping import _admission, _calls
+from manytail.mapping._calls import FutureCall, WaitedCall
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -978,6 +980,68 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
         if interrupter.left > 0:
             break
     assert at > 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [(WaitedCall, "drop"), (WaitedCall, "settle")] + [(FutureCall, way) for way in ("drop", "settle", "cancelled")],
+)
+def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> None:
+    """It is taken up again, and nobody waits for ever."""
+    with Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        for at in itertools.count(1):
+            call = kind(1, None, 0, 0.0)
+            if way == "cancelled":
+                call.future.cancel()
+            dropped, interrupter = (call, ValueError(at), False), Interrupter(at)
+            left: deque[Any] = deque([dropped if way == "drop" else call])
+            step = runner._drop_one if way == "drop" else kind.settle
+            with suppress(KeyboardInterrupt), interrupter:
+                _calls._each(left, step)
+            _calls._each(left, step)
+            if kind is WaitedCall:
+                assert call.wait(False)
+            else:
+                assert call.future.done()
+            if interrupter.left > 0:
+                break
+        assert at > 3
+
+
+def waits_for(event: threading.Event, _: int) -> bool:
+    return event.wait(DEADLINE)
+
+
+@pytest.mark.parametrize("state", ["room", "full", "closed"])
+@pytest.mark.parametrize("way", ["call", "submit"])
+def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, state: str) -> None:
+    """This thread handles the arrival. The other one gets a result, or that the Caller has failed."""
+
+    def hand_in(caller: Caller[int, bool]) -> bool:
+        return caller(1) if way == "call" else caller.submit(1).result()
+
+    for at in itertools.count(1):
+        proceed = threading.Event()
+        fn = partial(waits_for, proceed)
+        with Threads() as threads, Caller(fn, workers=1, max_in_flight=1) as caller:
+            runner = caller._begun()
+            if state == "full":
+                caller.submit(0)
+            if state == "closed":
+                runner.close()
+            with runner._lock:
+                other = threads.start(hand_in, caller)
+                wait_until(partial(bool, runner._events))
+                with suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+                    runner._handle()
+            runner.settle()
+            proceed.set()
+            assert type(other.outcome()) in (type(None), RuntimeError)
+        if interrupter.left > 0:
+            break
+    assert at > 5
 
 
 @pytest.mark.parametrize("way", ["hand_in", "submit", "close"])

@@ -187,7 +187,7 @@ def test_no_worker_starts_after_the_deadline() -> None:
     def fn(item: int, resource: None) -> int:
         return item
 
-    results = concurrent_map(fn, items(), setup=lambda: setups.append(1), workers=4, deadline=0.05, errors="return")
+    results = concurrent_map(fn, items(), setup=lambda: setups.append(1), workers=4, deadline=0.5, errors="return")
     assert next(results) is not None
     wait_until(lambda: results._runner.scheduler.expired)  # type: ignore[attr-defined]
     go_on.set()

@@ -8,6 +8,7 @@ from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE
 
 from manytail import Batch, Delivery, Outcome, Retry, RetryLater, concurrent_map
+from manytail.mapping import _map
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._types import SpentNames
 
@@ -83,6 +84,21 @@ def test_the_key_is_made_when_it_is_read() -> None:
     assert isinstance(outcome.error, TypeError)
 
 
+@pytest.mark.parametrize("batch", [None, Batch(2)])
+def test_a_call_may_run_out_of_time_before_its_function_begins(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, proceed = _map.Plan.delivery, threading.Event()
+
+    def make_late(*arguments: Any) -> Delivery:
+        assert proceed.wait(DEADLINE)
+        return make(*arguments)
+
+    monkeypatch.setattr(_map.Plan, "delivery", make_late)
+    with concurrent_map(lambda item, delivery: item, [1], timeout=0.01, errors="return", batch=batch) as outcomes:
+        (outcome,) = outcomes
+        proceed.set()
+    assert type(outcome.error) is TimeoutError
+
+
 def test_a_delivery_can_be_made_for_a_test_of_a_function() -> None:
     delivery = Delivery(2, key="k", identify=lambda: "abc")
     assert (delivery.attempt, delivery.key, delivery.idempotency_key, delivery.error) == (2, "k", "abc", None)
@@ -152,7 +168,7 @@ def test_an_abandoned_call_keeps_what_it_said_last() -> None:
         ended.set()
 
     ended = threading.Event()
-    (outcome,) = mapped_until(over, fn, timeout=0.05)
+    (outcome,) = mapped_until(over, fn, timeout=0.5)
     assert isinstance(outcome.error, TimeoutError)
     assert ended.wait(DEADLINE)
     assert kept[0].said == {"tokens": 5.0}
@@ -177,7 +193,7 @@ def test_a_cancelled_coroutine_has_ended() -> None:
         delivery.spent(tokens=1)
         await asyncio.sleep(DEADLINE)
 
-    mapped(fn, [1], timeout=0.05, errors="return")
+    mapped(fn, [1], timeout=0.5, errors="return")
     with pytest.raises(RuntimeError):
         kept[0].spent(tokens=2)
 

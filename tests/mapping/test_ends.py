@@ -20,7 +20,7 @@ from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import Batch, Budget, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
-from manytail.mapping import _runner, _workers
+from manytail.mapping import _runner, _threads, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -578,6 +578,34 @@ def test_few_items_start_few_coroutines(run: Run) -> None:
         return most
 
     assert run(main()) <= 14
+
+
+def test_a_handler_that_interrupts_the_join_of_a_thread_anywhere_may_join_it_too() -> None:
+    def join_twice(at: int) -> int:
+        """The second join is called at that point of the first. Returns how many points it is beyond the last."""
+        left = at
+
+        def handle(frame: Any, event: str, _: Any) -> None:
+            nonlocal left
+            if event in ("call", "c_return") and frame.f_code.co_filename in (threading.__file__, _threads.__file__):
+                left -= 1
+                if left == 0:
+                    thread.join()
+
+        thread = _threads.Thread(list, "joined twice")
+        thread.start()
+        sys.setprofile(handle)
+        try:
+            thread.join()
+        finally:
+            sys.setprofile(None)
+        return left
+
+    for at in itertools.count(1):
+        with Threads() as threads:
+            if threads.start(join_twice, at).result() > 0:
+                break
+    assert at > 5
 
 
 def test_the_exception_group_of_an_async_setup_is_raised_whole() -> None:

@@ -34,7 +34,7 @@ TESTS = [argument for argument in sys.argv[1:] if argument != "--cheap"]
 
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
-WITHOUT_SPARK += ["contract", "doctor", "native", "workplace"]
+WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
 
 
 class UnavailableError(Exception):

@@ -114,8 +114,8 @@ class Caller(Generic[_T, _R]):
         try:
             runner.wait_for(call)
         except BaseException:
-            call.decide()  # it does not begin, if it has not
-            runner.report(int)  # has others done what was interrupted
+            call.decide(self)  # it does not begin, if it has not
+            runner.forget(call)
             raise
         self._meter.sample(runner.scheduler.finished)
         if call.error is not None:
@@ -135,7 +135,7 @@ class Caller(Generic[_T, _R]):
             runner.submit(call)
         except BaseException:
             call.future.cancel()
-            runner.report(int)
+            runner.forget(call)
             raise
         if call.refused is not None:
             raise call.refused

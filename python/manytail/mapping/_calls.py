@@ -10,7 +10,7 @@ The fate of a Call is decided once: it begins, or it never will. The first of th
 first call; who waits for it and gives up; the end of the Caller.
 
 Invariants
-    open      what was handed in and is not settled
+    open      what was handed in and is neither done nor dropped
     _handed   of these, what waits for a free slot of the window
     _awaited  of these, what a call of the same Caller waits for, and that call
 """
@@ -53,44 +53,46 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
+_BEGIN = object()  # decides for those who let a call begin: its worker, or who settles it
+
+
 class Call(Item):
     """An item that was handed in, for one who waits."""
 
-    __slots__ = ("_undecided", "begins", "entry", "refused")
+    __slots__ = ("_claims", "begins", "came", "entry", "refused")
 
     waits_for_entry = False
 
     def __init__(self, value: Any, key: Any, priority: float, read: float) -> None:
         Item.__init__(self, value, key, priority, read)
-        self._undecided = [None]  # who pops it decides
-        self.begins = False  # its first call has begun, or it is done without one
+        self._claims: list[object] = []  # the first of those who want to decide its fate does
+        self.begins: bool | None = None  # its first call has begun, or it is done without one. None: not decided
+        self.came = False  # its arrival is handled
         self.entry: Event | None = None  # set when the window has room for it; None: it had
         self.refused: BaseException | None = None  # the Caller had ended before
 
-    def decide(self) -> bool:
-        """Whether the fate of this item is the caller's to decide."""
-        try:
-            self._undecided.pop()
-        except IndexError:
-            return False
-        return True
+    def decide(self, by: object) -> bool:
+        """Whether the fate of this item is the caller's to decide. by: who asks; who was interrupted asks again."""
+        self._claims.append(by)
+        return self._claims[0] is by
 
     def begin(self) -> bool:
         """Let its call begin, or its result be used. False: it was cancelled."""
-        if not self.begins and self.decide():
+        if self.begins is None and self.decide(_BEGIN):
             self.begins = self._begin()
-        return self.begins
+        return bool(self.begins)
 
     def settle(self) -> None:
-        """It is done."""
+        """It is done. It may be interrupted, and called again."""
         if self.begin():
             if self.error is not None:
                 add_note(self.error, self)
             self._set()
 
-    def drop(self, error: BaseException | None, final: bool) -> None:
-        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: no call runs."""
-        if self.decide():
+    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
+        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: no call runs.
+        by: as in `decide`. It may be interrupted, and called again."""
+        if self.decide(by):
             self.error = CancelledError() if error is None else error
             self._drop(error)
         elif final and self.begins:
@@ -98,6 +100,7 @@ class Call(Item):
             self._set()
 
     def _begin(self) -> bool:
+        """It may be interrupted, and called again."""
         return True
 
     def _set(self) -> None:
@@ -153,7 +156,10 @@ class FutureCall(Call):
         self.future = CallFuture()
 
     def _begin(self) -> bool:
-        return self.future.set_running_or_notify_cancel()
+        try:
+            return self.future.running() or self.future.set_running_or_notify_cancel()
+        except RuntimeError:  # an interrupted call of this method has notified of the cancellation
+            return False
 
     def _set(self) -> None:
         with suppress(InvalidStateError):
@@ -194,11 +200,11 @@ class LoopCall(Call):
         else:
             self.future.set_exception(error)
 
-    def drop(self, error: BaseException | None, final: bool) -> None:
+    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
         if error is None and (final or not self.begins):
             self.future.cancel()
         else:
-            super().drop(error, final)
+            super().drop(error, final, by)
 
 
 # ---------------------------------------------------------------------------------------------------- all runners
@@ -223,6 +229,7 @@ class CallRunner(Runner):
 
     def hand_in(self, call: Call, by: Item | None = None) -> None:
         """by: a call of this Caller that hands it in. It does not wait for the window, because that may wait for it."""
+        self.open.add(call)  # before: an interrupted `_came` ends it with all others
         self.report(self._came, call, by)
 
     def nest(self, call: Call, by: Item) -> None:
@@ -240,7 +247,7 @@ class CallRunner(Runner):
             call.refused.__cause__ = scheduler.error
             self._dropped.append((call, call.refused, False))
             return
-        self.open.add(call)
+        call.came = True
         if by is None and scheduler.room() <= self._looking:
             if call.waits_for_entry:
                 call.entry = Event()
@@ -266,6 +273,7 @@ class CallRunner(Runner):
             if output := scheduler.output:
                 scheduler.took(len(output))
                 self._done.extend(output)  # type: ignore[arg-type]
+                self.open.difference_update(output)
                 output.clear()
             waits = self._handed or self._pending or self._ending or scheduler.halted
             if waits or scheduler.gate is not None or scheduler.overdue or scheduler.wake_at < math.inf:
@@ -310,8 +318,11 @@ class CallRunner(Runner):
 
     def _handle(self) -> None:
         before, self._holder = self._holder, get_ident()  # a finalizer here may hand an item in
+        failing = self._failure is not None
         try:
             super()._handle()
+            if failing and self.stopping:  # perhaps it stopped before, and what was interrupted held a call
+                self._drop(final=not self.workers.busy())
         except BaseException as error:
             self._failure = RuntimeError("a signal handler has raised inside the Caller's own work")
             self._failure.__cause__ = error
@@ -320,6 +331,11 @@ class CallRunner(Runner):
             self._holder = before
 
     # ------------------------------------------------------------------------------------------------ the end
+    def forget(self, call: Call) -> None:
+        """Who has handed it in, or was about to, was interrupted. Has others done what that one had to handle."""
+        self.open.discard(call)
+        self.report(int)
+
     def end(self) -> None:
         """Nothing more is handed in. What was is called."""
         self.report(self._end)
@@ -328,22 +344,24 @@ class CallRunner(Runner):
         self._ending = True
 
     def _stop(self) -> None:
-        super()._stop()
         self._ending = True
         self._drop(final=False)
-        while self._handed:
-            if (entry := self._handed.popleft().entry) is not None:
-                entry.set()
+        self._handed.clear()
+        super()._stop()  # last: what is interrupted before is done again
 
     def calls_ended(self) -> None:
         super().calls_ended()
         self.report(self._drop, True)
 
     def _drop(self, final: bool) -> None:
+        error = self.scheduler.error
         for call in list(self.open):
-            if not call.done:
-                call.done = final
-                self._dropped.append((call, self.scheduler.error, final))
+            if error is None and not call.came:  # it is refused when it comes
+                continue
+            if call.entry is not None:
+                call.entry.set()
+            call.done = call.done or final
+            self._dropped.append((call, error, final))
 
     # ------------------------------------------------------------------------------------------------ without the lock
     def skip_late(self, item: Item) -> bool:
@@ -379,7 +397,7 @@ class CallRunner(Runner):
         """Settle what is done. What an interruption leaves, the next event settles."""
         before, here.kept = here.kept, []
         try:
-            _each(self._done, self._settle_one)
+            _each(self._done, Call.settle)
             if self._dropped:
                 _each(self._dropped, self._drop_one)
         finally:
@@ -387,13 +405,9 @@ class CallRunner(Runner):
         if kept:
             self._call_back(kept)
 
-    def _settle_one(self, call: Call) -> None:
-        call.settle()
-        self.open.discard(call)
-
     def _drop_one(self, dropped: tuple[Call, BaseException | None, bool]) -> None:
         call, error, final = dropped
-        call.drop(error, final)
+        call.drop(error, final, dropped)
         if final or not call.begins:
             self.open.discard(call)
 
@@ -504,6 +518,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         if self.held_here():
             self.hand_in(call, by)
             return
+        self.open.add(call)
         self._events.append((self._came, call, by))
         self.locked(int)
         if call.entry is not None:

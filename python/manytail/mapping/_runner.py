@@ -528,8 +528,9 @@ class Runner:
 
     def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
-        if self.options.wants_delivery:
-            item.delivery._end()
+        delivery = getattr(item, "delivery", None)  # None: fn gets none, or has not begun
+        if delivery is not None:
+            delivery._end()
         self._events.append((self._call_timed_out, item.began))
         if isinstance(item, Batch):
             # A batch whose time is over is neither called again nor split.

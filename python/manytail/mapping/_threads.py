@@ -8,6 +8,7 @@ stay locked. So what the consumer's thread waits for are our `Event` and the loc
 from __future__ import annotations
 
 import threading
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class Thread(threading.Thread):
         self._is_started = False  # `start` was not interrupted
         self._fate: dict[str, bool] = {}  # "runs": whether it does; who asks first decides it
         self._over = Event()
+        self._joining: set[int] = set()  # threads in `join` of `threading`
 
     def start(self) -> None:
         try:
@@ -65,4 +67,15 @@ class Thread(threading.Thread):
     def join(self, timeout: float | None = None) -> None:
         """Wait until the call has ended."""
         if not self.never_runs() and self._over.wait(timeout) and self._started.is_set():
-            super().join(timeout)  # unless `threading` failed to set it up
+            self._join(timeout)  # unless `threading` failed to set it up
+
+    def _join(self, timeout: float | None) -> None:
+        """Wait until the system's thread has ended. A signal handler that has interrupted this wait does not: it would
+        wait for a lock that the interrupted `join` of CPython 3.11 and 3.12 may hold."""
+        here = get_ident()
+        if here not in self._joining:
+            try:
+                self._joining.add(here)
+                super().join(timeout)
+            finally:
+                self._joining.discard(here)
