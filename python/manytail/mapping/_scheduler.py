@@ -42,6 +42,7 @@ and change at most the results of their call. The reader calls `assign`.
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
     output                  a deque: pop items from its left end and emit them
     room()                  take so many items from the input; grows the window
+    allowed                 run so many calls at once: `workers`, or what is found of a pair; `gate.grew` tells of more
     wake_at                 call tick then
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
