@@ -60,9 +60,9 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
     RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
 
     A call inside fn: caller(item) may wait for an item that is served only after that call has ended. RuntimeError if
-    it would: when all workers wait in such calls, or those that hold all per_key slots of its key, or one with an equal
-    item (dedup); with an `async def` fn always, because it blocks the loop. Neither caller(item) nor submit waits there
-    for max_in_flight. A wait for the Future of a submit is not seen.
+    it would: when all workers wait in such calls (with a pair as workers, `least` of them), or those that hold all
+    per_key slots of its key, or one with an equal item (dedup); with an `async def` fn always, because it blocks the
+    loop. Neither caller(item) nor submit waits there for max_in_flight. A wait for the Future of a submit is not seen.
 
     A KeyboardInterrupt cancels the item of the call that it interrupts, as Future.cancel does: unless its call runs. In
     a forked child a Caller begins anew at its first call; the futures of before are the parent's. Collected without
