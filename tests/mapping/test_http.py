@@ -33,7 +33,7 @@ SOON = 0.2  # seconds; the timeout of a request that is not answered
 # ---------------------------------------------------------------------------------------------------- the server
 class Server:
     """Answers the requests of a path with its steps, one after the other, then with 200. A step is a status with
-    headers, "break": the connection is closed without an answer, or "hang": there is none before the test ends."""
+    headers, "hang": there is no answer before the test ends, or bytes: after these the connection is closed."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[Any]] = {}
@@ -49,7 +49,8 @@ class Server:
                 step = steps.pop(0) if steps else (200, {})
                 if step == "hang":
                     server.ended.wait(DEADLINE)
-                if isinstance(step, str):
+                if isinstance(step, (str, bytes)):
+                    self.wfile.write(step if isinstance(step, bytes) else b"")
                     self.connection.shutdown(socket.SHUT_RDWR)
                     self.close_connection = True
                     return
@@ -110,6 +111,21 @@ def ask_httpx(url: str, timeout: float = DEADLINE) -> None:
     httpx.get(f"{url}/models", timeout=timeout).raise_for_status()
 
 
+def ask_urllib3(url: str, timeout: float = DEADLINE) -> None:
+    urllib3 = importlib.import_module("urllib3")
+    answer = urllib3.request("GET", f"{url}/models", timeout=timeout, retries=False)
+    if answer.status != 200:
+        raise StatusError(answer)
+
+
+class StatusError(Exception):
+    """urllib3 raises none of its own."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(answer.status)
+        self.response = answer
+
+
 async def ask_httpx_async(url: str, timeout: float = DEADLINE) -> None:
     httpx = importlib.import_module("httpx")
     async with httpx.AsyncClient(timeout=timeout) as client:
@@ -132,8 +148,8 @@ def ask_openai(url: str, timeout: float = DEADLINE) -> None:
 
 
 ALL = {
-    "urllib": ask_urllib, "requests": ask_requests, "httpx": ask_httpx, "httpx.AsyncClient": ask_httpx_async,
-    "aiohttp": ask_aiohttp, "openai": ask_openai,
+    "urllib": ask_urllib, "urllib3": ask_urllib3, "requests": ask_requests, "httpx": ask_httpx,
+    "httpx.AsyncClient": ask_httpx_async, "aiohttp": ask_aiohttp, "openai": ask_openai,
 }  # fmt: skip
 CLIENTS = {name: ask for name, ask in ALL.items() if find_spec(name.partition(".")[0])}  # some lack a wheel elsewhere
 each_client = pytest.mark.parametrize("ask", CLIENTS.values(), ids=CLIENTS)
@@ -195,11 +211,20 @@ def test_another_status_fails_at_once(server: Server, ask: Any) -> None:
 
 
 @each_client
-@pytest.mark.parametrize("step", ["break", "hang"])
-def test_a_broken_connection_and_a_timeout_are_attempts(server: Server, ask: Any, step: str) -> None:
+@pytest.mark.parametrize("step", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", "hang"])
+def test_a_broken_connection_and_a_timeout_are_attempts(server: Server, ask: Any, step: Any) -> None:
     server.steps["a"] = [step]
     asks = partial(ask, timeout=SOON) if step == "hang" else ask
     assert attempts(asks, f"{server.url}/a", retry=RETRY) == 2
+    assert server.asked == ["a", "a"]
+
+
+@each_client
+def test_an_answer_that_is_no_http_is_an_attempt(server: Server, ask: Any) -> None:
+    """But with aiohttp, which raises an error of status 400."""
+    server.steps["a"] = [b"nonsense\r\n\r\n"]
+    retry = Retry.http(2, backoff=0.001, statuses=[400]) if ask is ask_aiohttp else RETRY
+    assert attempts(ask, f"{server.url}/a", retry=retry) == 2
     assert server.asked == ["a", "a"]
 
 
@@ -215,6 +240,20 @@ def test_a_connection_that_fails_is_an_attempt(ask: Any) -> None:
 @each_client
 def test_a_host_that_has_no_address_is_an_attempt(ask: Any) -> None:
     assert failure(ask, "http://nothing.invalid/a") == "failed after 3 attempts"
+
+
+@each_client
+def test_a_handshake_that_fails_is_an_attempt(server: Server, ask: Any) -> None:
+    """The server does not speak TLS."""
+    assert failure(ask, f"{server.url.replace('http:', 'https:')}/a") == "failed after 3 attempts"
+
+
+@pytest.mark.skipif("httpx" not in CLIENTS, reason="no httpx here")
+def test_a_proxy_that_refuses_is_an_attempt(server: Server) -> None:
+    def ask(url: str) -> None:
+        importlib.import_module("httpx").get(url, proxy=server.url)
+
+    assert failure(ask, "https://nothing.invalid/a") == "failed after 3 attempts"
 
 
 @each_client

@@ -33,7 +33,7 @@ LARGEST_CAUSES = 10  # errors of a chain that are looked at
 BROKEN = {
     "builtins.ConnectionError", "builtins.TimeoutError", "socket.gaierror", "ssl.SSLError",
     "http.IncompleteRead", "http.BadStatusLine",
-    "urllib.NewConnectionError", "urllib.ProtocolError", "urllib.TimeoutError",
+    "urllib.NewConnectionError", "urllib.ProtocolError", "urllib.TimeoutError", "urllib.SSLError",
     "requests.ConnectionError", "requests.Timeout", "requests.ChunkedEncodingError",
     "httpx.TimeoutException", "httpx.NetworkError", "httpx.RemoteProtocolError", "httpx.ProxyError",
     "aiohttp.ClientConnectionError", "aiohttp.ClientPayloadError",
@@ -71,7 +71,9 @@ class HttpErrors:
                     return False
                 after = retry_after(one)
                 return True if after is None else RetryLater(after, f"status {status}, retry after {after:.3f} s")
-        return any(map(is_broken, causes(error)))
+            if is_broken(one):  # before its causes: aiohttp's parser says status 400 of what it cannot read
+                return True
+        return False
 
 
 def check_statuses(option: str, value: Any) -> tuple[int, ...]:
