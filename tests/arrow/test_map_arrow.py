@@ -281,7 +281,8 @@ def test_kinds_of_functions() -> None:
         await asyncio.sleep(0)
         return row.n + 1  # type: ignore[no-any-return]
 
-    assert xs(map_arrow(awaited, NUMBERS, LONG, workers=3)) == list(range(1, 11))
+    for workers in (3, (1, 3)):
+        assert xs(map_arrow(awaited, NUMBERS, LONG, workers=workers)) == list(range(1, 11))
     sizes: list[int] = []
 
     def batched(rows: list[Any], delivery: Delivery, resource: int) -> list[Any]:
@@ -459,6 +460,7 @@ VALUES = [
     ({"max_records": 0}, r"^max_records: 0 \(expected: an int >= 1\)"),
     ({"per_key": 2}, r"^per_key: 2 \(expected: key is given\)"),
     ({"workers": 0}, r"^workers: 0 "),
+    ({"workers": (5, 2)}, r"^workers: \(5, 2\) "),
     ({"data": pa.table([[1], [2]], names=["n", "n"])}, r"^data: 'n' \(expected: input columns with different names\)"),
 ]  # fmt: skip
 TYPES = [

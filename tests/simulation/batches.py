@@ -162,6 +162,7 @@ class BatchModel(GatedModel):
     def failed_batch(self, unit: Any, kind: str, seconds: float, error: Any, stamp: float) -> None:
         """The call raised: the whole batch is tried again, or each half is called on its own."""
         self._end(unit)
+        self.at_once.ended(unit, {kind})
         self.spent += unit.cost
         self.count_failure(unit, stamp)
         if self.expired:
@@ -185,6 +186,7 @@ class BatchModel(GatedModel):
         """The call ended with an outcome for each of its items."""
         self._end(unit)
         kinds = {outcome.kind for outcome in outcomes}
+        self.at_once.ended(unit, kinds)
         if "result" in kinds:
             breaker = unit.lane.breaker
             if unit in breaker.counting:

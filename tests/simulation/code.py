@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 FILES = {
+    "adaptive": "manytail.mapping._adaptive",
     "admission": "manytail.mapping._admission",
     "breaker": "manytail.mapping._breaker",
     "batches": "manytail.mapping._batches",
@@ -31,6 +32,7 @@ class Code:
         names = set(FILES) - {"world", "ledger", "leased"}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name in names}
         self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
+        self.adaptive = modules["adaptive"]
         for user in modules.values():
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):

@@ -17,6 +17,7 @@ from typing import Any
 
 from manytail import BreakerOpen, BudgetExceeded, DeadlineExceeded
 
+from .adaptive import Allowed
 from .lanes import Error, Lane, Record
 from .model import Model
 from .settings import Settings
@@ -48,6 +49,7 @@ class GatedModel(Model):
         self.begins: dict[Any, list[tuple[float, float]]] = {}  # of the map and of each key: times and costs of starts
         self.changed: dict[Lane, None] = {}  # lanes where something that waited for a call may continue
         self.without_slot: dict[Lane, None] = {}  # lanes that wait for a slot of their key
+        self.at_once = Allowed(settings)
 
     @property
     def busy(self) -> list[Record]:
@@ -64,7 +66,7 @@ class GatedModel(Model):
     def offer(self, record: Record, until: float, now: float) -> None:
         """The item has passed the gate."""
         lane, settings = record.lane, self.settings
-        self.demand(len(self.busy) < settings.workers, f"{record} starts, and no worker is free")
+        self.at_once.begin(record, len(self.busy))
         self.demand(
             not lane.breaker.rests(now), f"{record} starts while its breaker is open until {lane.breaker.until}"
         )
@@ -149,6 +151,7 @@ class GatedModel(Model):
             deadline = self.deadline_at <= now
             self.demand(lane.until >= now or lane.breaker.opened or deadline, f"{record} goes back for no reason")
         self.disturbed = True
+        self.at_once.undo(record)
         self.taken -= 1
         lane.running -= 1
         for place in self.next_slots:
@@ -320,11 +323,12 @@ class GatedModel(Model):
                     not (waits and record.lane.breaker.rests(now)), f"{record} waits for a breaker that is open"
                 )
 
-    def dispatched(self, now: float, wake_at: float) -> None:
+    def dispatched(self, now: float, wake_at: float, allowed: int) -> None:
         """Check that nothing that could start was held back."""
         if not self.open:
             return
-        if len(self.busy) >= self.settings.workers or self._may_wait_for_room():
+        self.at_once.dispatched(len(self.busy), allowed)
+        if len(self.busy) >= allowed or self._may_wait_for_room():
             return
         due = max([at for (_, key), (_, at) in self.next_slots.items() if key is None], default=-math.inf)
         if due <= now - NEARLY:
@@ -349,6 +353,7 @@ class GatedModel(Model):
     # ------------------------------------------------------------------------------------------------ calls end
     def succeeded(self, record: Record, result: Any) -> None:
         del self.begun[record]
+        self.at_once.ended(record, {"result"})
         self.spent += record.cost
         breaker = record.lane.breaker
         if record in breaker.counting:
@@ -371,6 +376,7 @@ class GatedModel(Model):
         del self.begun[record]
         if kind == "retry" and self.is_over(record, stamp + seconds):
             kind = "fail"
+        self.at_once.ended(record, {kind})
         if kind in ("defer", "over"):
             self.undo(record)
         else:
@@ -454,6 +460,7 @@ class GatedModel(Model):
         for lane in [lane for lane in self.without_slot if self._slot_of(lane) <= now]:
             del self.without_slot[lane]
             self._resume(lane, now)
+        self.at_once.overdue.update(record for record, error in overdue if type(error) is TimeoutError)
         super().ticked(now, overdue, slack)
 
     def lane_is_due(self, lane: Lane, now: float) -> None:

@@ -97,6 +97,8 @@ class Settings:
     max_failures: int | None = None
     fatal: str = ""  # a name that `functions.py` turns into the option
     within: float | None = None
+    least: int = 0  # of `workers`, if that is a pair
+    round: int = 20  # successes in a round at least, once the number was halved
     known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
@@ -120,7 +122,7 @@ class Settings:
         return bool(self.breaker) or any(
             (
                 *(limit is not None for limit in (*self.limits.values(), self.within)),
-                self.dedup, self.group > 1,
+                self.dedup, self.group > 1, self.least,
             )
         )
 
@@ -240,6 +242,16 @@ def _within(rng: Random, settings: Settings) -> dict[str, Any]:
     return {"within": rng.choice([0.5, 2.0, 6.0])}
 
 
+def _adaptive(rng: Random, settings: Settings) -> dict[str, Any]:
+    """One world in eight has it."""
+    if rng.random() < 7 / 8:
+        return {}
+    workers = rng.choice([2, 4, 8])
+    window = settings.max_in_flight and max(settings.max_in_flight, workers * settings.group)
+    least = rng.choice([1, 1, 2])
+    return {"workers": workers, "least": least, "round": rng.choice([1, 4, 20]), "max_in_flight": window}
+
+
 def draw(seed: int) -> Settings:
     """The settings of that seed."""
     rng = Random(f"settings {seed}")
@@ -275,4 +287,5 @@ def draw(seed: int) -> Settings:
     ends = _ends(Random(f"ends {seed}"), settings)
     policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
     settings = replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
-    return replace(settings, **_within(Random(f"within {seed}"), settings))
+    settings = replace(settings, **_within(Random(f"within {seed}"), settings))
+    return replace(settings, **_adaptive(Random(f"adaptive {seed}"), settings))

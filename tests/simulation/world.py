@@ -71,6 +71,7 @@ class World:
         self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
         code.admission.IDLE_LIMIT = settings.idle_limit
         code.scheduler.WINDOW_LIMIT = settings.window_limit
+        code.adaptive.ROUND = settings.round
         self.scheduler = code.scheduler.Scheduler(
             options_of(settings),
             weight_of=None if settings.weights is None else self._weight_of,
@@ -227,7 +228,7 @@ class World:
         while self.judge_failures():  # followers of what has failed
             scheduler.dispatch(self.now)
         self.check("dispatch")
-        self.model.dispatched(self.now, scheduler.wake_at)
+        self.model.dispatched(self.now, scheduler.wake_at, self.gate.allowed)
 
     def _about(self, seconds: float) -> float:
         return seconds * 2 * self.rng.random()
@@ -698,6 +699,7 @@ def options_of(settings: Settings) -> Options:
     remember: Any = settings if settings.known else None  # any object: the scheduler only asks whether there is one
     return Options(
         workers=settings.workers,
+        least=settings.least,
         max_in_flight=settings.max_in_flight or None,
         order=settings.order,
         keyed=settings.keyed,

@@ -43,7 +43,7 @@ _AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -56,7 +56,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -69,7 +69,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -82,7 +82,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -95,7 +95,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -108,7 +108,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -121,7 +121,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -134,7 +134,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -147,8 +147,9 @@ def concurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -159,8 +160,9 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),
@@ -171,8 +173,9 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["raise", "drop"] = "raise", max_failures: int | None = None, fatal: On = (),
@@ -183,8 +186,9 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int = 16, max_in_flight: int | None = None, order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[_T], Hashable] | None = None, per_key: int | None = None, weights: Mapping[Any, int] | None = None,
+    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
+    per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
     deadline: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
     errors: Literal["return"], max_failures: int | None = None, fatal: On = (), limits: Limit | Sequence[Limit] = (),
@@ -197,41 +201,41 @@ class Caller(Generic[_T, _R]):
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _AsyncCall[_T, _R], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _Call[_T, _R], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _Call[list[_T], Sequence[_R | BaseException]], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     def __call__(self, item: _T) -> _R: ...
@@ -246,21 +250,21 @@ class AsyncCaller(Generic[_T, _R]):
     @overload
     def __init__(
         self: AsyncCaller[_T, _R], fn: _AsyncCall[_T, _R], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
         self: AsyncCaller[_T, _R], fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], *,
-        workers: int = 16, max_in_flight: int | None = None, key: Callable[[_T], Hashable] | None = None,
-        per_key: int | None = None, weights: Mapping[Any, int] | None = None,
-        priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
-        retry: int | Retry = 0, breaker: int | Breaker | None = None, limits: Limit | Sequence[Limit] = (),
-        item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
+        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
+        weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
+        batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
+        limits: Limit | Sequence[Limit] = (), item_id: Callable[[_T], Any] | None = None, dedup: int | None = None,
         remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     ) -> None: ...
     async def __call__(self, item: _T) -> _R: ...

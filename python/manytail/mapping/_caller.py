@@ -60,9 +60,9 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
     RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
 
     A call inside fn: caller(item) may wait for an item that is served only after that call has ended. RuntimeError if
-    it would: when all workers wait in such calls, or those that hold all per_key slots of its key, or one with an equal
-    item (dedup); with an `async def` fn always, because it blocks the loop. Neither caller(item) nor submit waits there
-    for max_in_flight. A wait for the Future of a submit is not seen.
+    it would: when all workers wait in such calls (with a pair as workers, `least` of them), or those that hold all
+    per_key slots of its key, or one with an equal item (dedup); with an `async def` fn always, because it blocks the
+    loop. Neither caller(item) nor submit waits there for max_in_flight. A wait for the Future of a submit is not seen.
 
     A KeyboardInterrupt cancels the item of the call that it interrupts, as Future.cancel does: unless its call runs. In
     a forked child a Caller begins anew at its first call; the futures of before are the parent's. Collected without
@@ -144,7 +144,7 @@ class Caller(Generic[_T, _R]):
 
     def stats(self) -> Stats:
         """Where it stands. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+        return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     def close(self, *, cancel: bool = False) -> None:
         """Take no more items, and wait for all that were handed in. cancel: those that have not started are cancelled,
@@ -238,7 +238,7 @@ class AsyncCaller(Generic[_T, _R]):
 
     def stats(self) -> Stats:
         """Where it stands. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+        return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     async def aclose(self, *, cancel: bool = False) -> None:
         """As Caller.close. A cancellation meanwhile cancels all that has not ended, and is raised when that has."""

@@ -24,6 +24,7 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
+    grew                     more calls may run at once than before; its owner resets it
     refused, answered        items that failed, or got the result of an equal item, without a call
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
@@ -38,8 +39,8 @@ taken out, and at most `workers` keys ask at a time. The others wait for their t
 
 Invariants
     _asking        keys for which more of a shared limit is asked for: at most `workers`
-    starts         calls in `ready`, handed over or with a worker: at most `workers`. What they took of the limits ends
-                   with them
+    starts         calls in `ready`, handed over or with a worker: at most `allowed` when the last of them started. What
+                   they took of the limits ends with them
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
@@ -53,6 +54,7 @@ from typing import Any
 
 from manytail import MultiQueue
 
+from ._adaptive import Adaptive
 from ._admission import Admission, Lane
 from ._batches import Former
 from ._breaker import BreakerState
@@ -69,7 +71,10 @@ FAR = 86_400.0  # seconds; the timer of a map that waits to be woken
 class Start:
     """What a call got when it passed the gate."""
 
-    __slots__ = ("accounts", "begun", "costs", "is_settled", "period", "until")
+    __slots__ = ("accounts", "begun", "costs", "halvings", "is_overdue", "is_settled", "period", "until")
+    # Where `workers` is a pair, else not set.
+    halvings: int  # how often the number was halved when the call passed the gate
+    is_overdue: bool
 
     def __init__(self, accounts: Sequence[Any], costs: Sequence[float], until: float, period: int) -> None:
         """accounts, costs: what it took of each limit. until: after that time the start is too late. period: of its
@@ -107,6 +112,8 @@ class Gate:
         """spent: where it counts what calls took of limits that have names, if they did not say it themselves."""
         self.ready: MultiQueue[None, Item] = MultiQueue()
         self.starts: dict[Item, Start] = {}
+        self.allowed = options.workers  # calls at once
+        self.grew = False
         self.wake_at = math.inf
         # Effects, which the scheduler removes.
         self.refused: list[tuple[Item, BaseException]] = []  # no item here or in `answered` holds a slot
@@ -211,8 +218,8 @@ class Gate:
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
-        queue, workers = self._admission.queue, self._options.workers
-        while len(self.starts) < workers:
+        queue, allowed = self._admission.queue, self.allowed
+        while len(self.starts) < allowed:
             if queue.empty():
                 if self._next_may_ask(now):
                     continue
@@ -506,6 +513,9 @@ class Gate:
                 item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
+    def overdue(self, call: Item) -> None:
+        """The time of the call is over."""
+
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
         if self.owner is not None:
@@ -541,7 +551,7 @@ class Gate:
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def failed(self, call: Item, now: float) -> None:
+    def failed(self, call: Item, is_retried: bool, now: float) -> None:
         start = self._end(call)
         self._settle(start, call, now)
         if self._breaks:
@@ -654,6 +664,54 @@ class Gate:
     def flat(self, calls: Iterable[Item]) -> list[Item]:
         """The items of these calls."""
         return [item for call in calls for item in call.members()]
+
+
+class AdaptiveGate(Gate):
+    """The gate where `workers` is a pair: how many calls may run at once is found while the map runs."""
+
+    def __init__(self, options: Options, admission: Admission, spent: dict[str, float]) -> None:
+        super().__init__(options, admission, spent)
+        self._adaptive = Adaptive(options.least, options.workers)
+        self.allowed = options.least
+
+    def dispatch(self, full: bool, now: float) -> None:
+        super().dispatch(full, now)
+        while self._adaptive.dispatched(len(self.starts)):
+            self.allowed, self.grew = self._adaptive.allowed, True
+            super().dispatch(full, now)
+
+    def _start(self, call: Item, now: float) -> None:
+        super()._start(call, now)
+        if (start := self.starts.get(call)) is not None:
+            start.halvings, start.is_overdue = self._adaptive.halvings, False
+
+    def overdue(self, call: Item) -> None:
+        self.starts[call].is_overdue = True
+
+    def succeeded(self, item: Item, now: float) -> None:
+        self._tell(self.starts[item], succeeds=True, is_too_much=False)
+        super().succeeded(item, now)
+
+    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
+        is_too_much = any(verdict is not None and verdict.is_called_again for verdict in verdicts)
+        self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
+        super().returned(batch, verdicts, now)
+
+    def deferred(self, item: Item, now: float) -> None:
+        self._tell(self.starts[item], succeeds=False, is_too_much=True)
+        super().deferred(item, now)
+
+    def failed(self, call: Item, is_retried: bool, now: float) -> None:
+        self._tell(self.starts[call], succeeds=False, is_too_much=is_retried)
+        super().failed(call, is_retried, now)
+
+    def _tell(self, start: Start, *, succeeds: bool, is_too_much: bool) -> None:
+        """A call has ended. is_too_much: it was deferred, or is to be tried again."""
+        if is_too_much or (start.is_overdue and not succeeds):
+            self._adaptive.refused(start.halvings)
+            self.allowed = self._adaptive.allowed
+        elif succeeds:
+            self._adaptive.succeeded()
 
 
 def _nobody() -> None:

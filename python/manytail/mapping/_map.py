@@ -564,7 +564,7 @@ class AsyncResults(AsyncIterator[_R]):
 
     def stats(self) -> Stats:
         """Where the map stands."""
-        return Stats(workers=self._plan.options.workers) if self._run is None else self._run.meter.seen()
+        return Stats(workers=self._plan.options.begins_with) if self._run is None else self._run.meter.seen()
 
     async def aclose(self) -> None:
         """No further call starts, coroutines are cancelled. Results not taken are dropped. A cancellation meanwhile is

@@ -53,15 +53,16 @@ def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
 
 
 def check_workers(option: str, value: Any) -> Any:
-    """How many calls may run at once, or "inline"."""
-    expected = 'an int >= 1, or "inline"'
+    """How many calls may run at once, (least, most), or "inline". A pair of equal numbers is that number."""
+    expected = 'an int >= 1, (least, most): two of them, least <= most, or "inline"'
     if value == "inline":
         return value
-    if isinstance(value, bool) or not isinstance(value, int):
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int) for one in pair):
         raise bad_type(option, value, expected)
-    if value < 1:
+    if not 1 <= pair[0] <= pair[1]:
         raise bad_value(option, value, expected)
-    return value
+    return pair[1] if pair[0] == pair[1] else pair
 
 
 def optional_policy(option: str, value: Any, of: type[Any], low: int) -> Any:
@@ -144,13 +145,17 @@ class Options:
     """The checked options of a map. Picklable if the functions are."""
 
     workers: int = option(
-        'int | Literal["inline"]', 16, """calls at once. A plain fn runs in so many threads, an `async def` in so many
-        coroutines. "inline", for debuggers and tests: one call at a time, in the thread that takes the results, while
-        it takes one; no thread is started. An `async def` runs in a loop that is kept for the map. The input is read,
-        and the database asked, there too. timeout and deadline of a plain fn act between calls: a call that took too
-        long fails when it returns. Where a text says `workers`, it is 1.""",
+        'int | tuple[int, int] | Literal["inline"]', 16, """calls at once. A plain fn runs in so many threads, an
+        `async def` in so many coroutines. (least, most): a number between them, found while the map runs. It begins
+        with `least`. It grows by one after each round of successes in which all workers were busy and calls waited only
+        for a worker, and is halved, at most once in a round trip, after a deferral, a timeout or a failure that is
+        retried. What is said of `workers` elsewhere holds for `most`. "inline", for debuggers and tests: one call at a
+        time, in the thread that takes the results, while it takes one; no thread is started. An `async def` runs in a
+        loop that is kept for the map. The input is read, and the database asked, there too. timeout and deadline of a
+        plain fn act between calls: a call that took too long fails when it returns. Where a text says `workers`, it is
+        1.""",
         check_workers, of_callers="""calls at once. A plain fn runs in so many threads, an `async def` in so many
-        coroutines.""",
+        coroutines. (least, most): a number between them, found while the Caller runs, as that of a map.""",
     )  # fmt: skip
     max_in_flight: int | None = option(
         "int | None", None, """items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to
@@ -263,19 +268,26 @@ class Options:
         check_progress, of_callers="",
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
-    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1.
+    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; of a
+    # pair as `workers` the first number, else 0.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
     is_async: bool = False
     wants_delivery: bool = False
     inline: bool = False
+    least: int = 0
 
     @property
     def gated(self) -> bool:
         """Whether something besides keys and priorities decides which item starts, and when."""
         others = (self.breaker, self.batch, self.dedup, self.retry.within)
-        return bool(self.limits) or any(option is not None for option in others)
+        return bool(self.limits or self.least) or any(option is not None for option in others)
+
+    @property
+    def begins_with(self) -> int:
+        """How many calls may run at once at first, and always."""
+        return self.least or self.workers
 
     @property
     def calls_items(self) -> int:
@@ -362,8 +374,11 @@ def check(
         for one in OPTIONS
         if one.name in given and one.name not in columns
     }
-    if kept.get("workers") == "inline":
+    workers = kept.get("workers")
+    if workers == "inline":
         kept["workers"], kept["inline"] = 1, True
+    elif isinstance(workers, tuple):
+        kept["least"], kept["workers"] = workers
     prioritised = given.get("priority") is not None
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
     check_shared_limits(options.limits)

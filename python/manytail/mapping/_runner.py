@@ -94,7 +94,8 @@ class Workers(Protocol):
     """What runs the calls. All methods except `join` are called under the runner's lock."""
 
     def items_came(self, items: int) -> None:
-        """So many calls may be made. Runs no user code: that comes in a thread, or in a later step of the loop."""
+        """So many more calls may be made, or more of them at once. Runs no user code: that comes in a thread, or in a
+        later step of the loop."""
         ...
 
     def busy(self) -> bool:
@@ -375,6 +376,9 @@ class Runner:
         """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
         self._dispatch()
+        if scheduler.gate is not None and scheduler.gate.grew:
+            scheduler.gate.grew = False
+            self.workers.items_came(0)
         if scheduler.halted and not self.stopping:
             self._stop()
         if scheduler.overdue or scheduler.wake_at < math.inf:
@@ -467,10 +471,10 @@ class Runner:
     def is_hungry(self) -> bool:
         """Whether a worker may have nothing to do before another event comes. If not, items that were read may wait for
         that one."""
-        scheduler, workers = self.scheduler, self.options.workers
+        scheduler = self.scheduler
         if scheduler.gate is not None:
-            return len(scheduler.gate.starts) < workers
-        return scheduler.ready.qsize() < workers or bool(scheduler.admission.paused)
+            return len(scheduler.gate.starts) < scheduler.gate.allowed
+        return scheduler.ready.qsize() < self.options.workers or bool(scheduler.admission.paused)
 
     def more_read(self, items: list[Item]) -> None:
         """From the reader: some of the items that it was asked for."""
@@ -570,7 +574,7 @@ class Runner:
         return Stats(
             done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
             in_flight=scheduler.in_flight, calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
-            remembered=scheduler.remembered, workers=self.options.workers, waited=waited, ran=ran,
+            remembered=scheduler.remembered, workers=scheduler.allowed, waited=waited, ran=ran,
             spent=MappingProxyType(scheduler.spent.copy()),
         )  # fmt: skip
 

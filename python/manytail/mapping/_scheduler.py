@@ -42,6 +42,7 @@ and change at most the results of their call. The reader calls `assign`.
     ready                   a MultiQueue: take an item, count item.attempts up, report started, call, report the end
     output                  a deque: pop items from its left end and emit them
     room()                  take so many items from the input; grows the window
+    allowed                 run so many calls at once: `workers`, or what is found of a pair; `gate.grew` tells of more
     wake_at                 call tick then
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
@@ -72,7 +73,7 @@ from typing import Any, NamedTuple
 from manytail._timings import Timings
 
 from ._admission import Admission, Lane, SharedAdmission
-from ._gate import Gate
+from ._gate import AdaptiveGate, Gate
 from ._item import Batch, Item, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
@@ -105,6 +106,11 @@ class Verdict(NamedTuple):
         """Whether the other side said "not now": the call was no attempt."""
         return self.kind is Kind.DEFER or self.pauses
 
+    @property
+    def is_called_again(self) -> bool:
+        """Whether the call is deferred or tried again, or only deferred for too long."""
+        return self.defers or self.kind is Kind.RETRY
+
 
 class Scheduler:
     """One run of one map."""
@@ -134,7 +140,8 @@ class Scheduler:
             shows_keys=options.breaker is not None and options.breaker.when_open == "fail",
         )
         self.spent: dict[str, float] = {}  # what calls took, by name of a limit and by names that they gave
-        self.gate = Gate(options, self.admission, self.spent) if options.gated else None
+        gate = AdaptiveGate if options.least else Gate
+        self.gate = gate(options, self.admission, self.spent) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Item, BaseException]] = []
@@ -177,6 +184,11 @@ class Scheduler:
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
         self.timings = Timings()  # of workers that have left, and of items that have failed
+
+    @property
+    def allowed(self) -> int:
+        """How many calls may run at once."""
+        return self.options.workers if self.gate is None else self.gate.allowed
 
     # ------------------------------------------------------------------------------------------------ the input
     @property
@@ -489,7 +501,7 @@ class Scheduler:
         else:
             for each in self.gate.flat([item]):
                 each.last_error = verdict.error
-            self.gate.failed(item, now)
+            self.gate.failed(item, verdict.kind is Kind.RETRY, now)
             self._schedule_rechecks()
 
     def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
@@ -675,6 +687,8 @@ class Scheduler:
         for item in overdue:
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
+            if self.gate is not None:
+                self.gate.overdue(item)
         if self.gate is not None:
             self._schedule_rechecks()
         first = next(iter(self._running.values()), math.inf)

@@ -115,7 +115,8 @@ class _Worker:
 
 
 class ThreadWorkers:
-    """At most `workers` threads. A thread whose call was abandoned is replaced, and does not count."""
+    """As many threads as calls may run at once, at most `workers`. A thread whose call was abandoned is replaced, and
+    does not count."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner: Any = runner  # a ThreadRunner, which imports this module
@@ -136,9 +137,10 @@ class ThreadWorkers:
         """Start threads, no more than items have come or are in flight."""
         if len(self._counting) < self._limit:
             self._items += items
-            wanted = min(self._limit, self._items, self._runner.scheduler.in_flight)
+            scheduler = self._runner.scheduler
+            wanted = min(scheduler.allowed, self._items, scheduler.in_flight)
             for _ in range(wanted - len(self._counting)):
-                if self._runner.scheduler.halted or not self._add():
+                if scheduler.halted or not self._add():
                     return
 
     def abandon(self, item: Item, error: BaseException) -> bool:
@@ -371,7 +373,8 @@ class _AttemptTimeout:
 
 
 class LoopWorkers:
-    """At most `workers` coroutines in the running loop, each with one item at a time; an overdue call is cancelled.
+    """As many coroutines in the running loop as calls may run at once, each with one item at a time; an overdue call is
+    cancelled.
 
     Tasks are made in a later step of the loop, without the runner's lock: an eager task runs user code at once."""
 
@@ -390,7 +393,7 @@ class LoopWorkers:
         runner.add_timings(self._timings)  # no event, which would begin to read
 
     def items_came(self, items: int) -> None:
-        if self._items < self._runner.options.workers:
+        if self._started < self._runner.options.workers:
             self._items += items
             self._in_loop(self._add)
 
@@ -405,8 +408,9 @@ class LoopWorkers:
         if self._task is None and not self._runner.stopping:
             assert self._loop is not None
             self._task = self._runner.context.copy().run(self._loop.create_task, self.main())
-        while self._group is not None and self._started < min(self._items, self._runner.options.workers):
-            if self._runner.scheduler.halted:
+        scheduler = self._runner.scheduler
+        while self._group is not None and self._started < min(self._items, scheduler.allowed):
+            if scheduler.halted:
                 return
             self._started += 1
             self._runner.context.copy().run(self._group.create_task, self._serve(self._call))

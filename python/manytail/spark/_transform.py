@@ -34,7 +34,7 @@ def map_concurrent(
     fn: Callable[..., Any],
     schema: str | T.StructType,
     *,
-    workers: int | Literal["inline"] = 16,
+    workers: int | tuple[int, int] | Literal["inline"] = 16,
     max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
     key: str | Column | None = None,

@@ -31,7 +31,7 @@ def concurrent_udf(
     fn: Callable[..., Any] | None = None,
     returnType: str | T.DataType | None = None,
     *,
-    workers: int | Literal["inline"] = 16,
+    workers: int | tuple[int, int] | Literal["inline"] = 16,
     max_in_flight: int | None = None,
     timeout: float | None = None,
     deadline: float | None = None,

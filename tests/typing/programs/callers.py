@@ -31,7 +31,7 @@ async def afetch_all(urls: list[str]) -> list[bytes]:
 
 
 assert_type(Caller(fetch), Caller[str, bytes])
-assert_type(Caller(afetch), Caller[str, bytes])
+assert_type(Caller(afetch, workers=(1, 8)), Caller[str, bytes])
 assert_type(Caller(fetch_with, setup=Client), Caller[str, bytes])
 assert_type(Caller(fetch_all, batch=32), Caller[str, bytes])
 assert_type(Caller(afetch_all, batch=Batch(32, linger=0.01)), Caller[str, bytes])

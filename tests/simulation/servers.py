@@ -1,0 +1,135 @@
+"""A map whose `workers` is a pair, and a server, on one virtual clock. The server works on `capacity` calls at once;
+others wait in its line: its latency is flat up to the capacity, and grows beyond. It refuses what is more than twice
+its capacity, with a RetryLater of one latency. A test may change the capacity while calls run."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+
+from manytail import Empty, Limit, RetryLater
+from manytail.mapping._options import Options
+
+from .code import Code
+
+LATENCY = 1.0  # seconds that the server works on a call, on average
+MOST_LATE = 0.003 * LATENCY  # how late a timer rings
+
+
+class Server(NamedTuple):
+    capacity: int
+    scatter: float = 0.2  # a call takes LATENCY x (1 +- scatter)
+
+
+class Stretch(NamedTuple):
+    """What the map got done in some calls."""
+
+    calls: int  # that succeeded
+    seconds: float
+    refused: int
+    most: int  # calls at once
+
+    @property
+    def rate(self) -> float:
+        return self.calls / self.seconds
+
+
+class Load:
+    """The map, with an input that never ends, and the server."""
+
+    def __init__(
+        self, server: Server, workers: tuple[int, int], seed: int, code: Code, keys: int = 0,
+        limits: tuple[Limit, ...] = (),
+    ) -> None:  # fmt: skip
+        least, most = workers
+        self.code = code
+        options = Options(
+            workers=most, least=least, order="completion", errors="return", limits=limits, keyed=keys > 0
+        )  # fmt: skip
+        self.server, self.capacity = server, server.capacity
+        self.scheduler = self.code.scheduler.Scheduler(options)
+        self.rng = Random(f"{seed} {server}")
+        self.keys = keys
+        self.now = 0.0
+        self.served = 0  # calls that the server works on
+        self.line: deque[Any] = deque()
+        self.done = self.refused = self.most = 0
+        self.events: list[tuple[float, int, Any, Any]] = []
+        self.numbers = count()
+        self.timer_at = math.inf
+
+    # ------------------------------------------------------------------------------------------------ the clock
+    def run(self, calls: int) -> Stretch:
+        """Until so many more calls have succeeded."""
+        began, refused, end = self.now, self.refused, self.done + calls
+        self.most = 0
+        self.go_on()
+        while self.done < end:
+            self.now, _, event, argument = heappop(self.events)
+            event(argument)
+            self.go_on()
+        return Stretch(calls, self.now - began, self.refused - refused, self.most)
+
+    def at(self, time: float, event: Any, argument: Any) -> None:
+        heappush(self.events, (time, next(self.numbers), event, argument))
+
+    # ------------------------------------------------------------------------------------------------ the runner
+    def go_on(self) -> None:
+        """What a runner does after each event. There is always a worker for what is ready."""
+        scheduler = self.scheduler
+        scheduler.took(len(scheduler.output))
+        scheduler.output.clear()
+        scheduler.arrived([self.new_item() for _ in range(scheduler.room())], self.now)
+        scheduler.dispatch(self.now)
+        try:
+            while True:
+                self.begin(scheduler.ready.get_nowait())
+        except Empty:
+            pass
+        if scheduler.wake_at < self.timer_at:
+            self.timer_at = scheduler.wake_at
+            self.at(max(self.now, self.timer_at) + self.rng.uniform(0.0, MOST_LATE), self.tick, self.timer_at)
+
+    def tick(self, at: float) -> None:
+        if at == self.timer_at:  # else a timer with an earlier time has replaced it
+            self.timer_at = math.inf
+            self.scheduler.tick(self.now)
+
+    def new_item(self) -> Any:
+        item = self.code.scheduler.Item(None, self.rng.randrange(self.keys) if self.keys else None)
+        self.scheduler.assign([item])
+        return item
+
+    def begin(self, item: Any) -> None:
+        if self.scheduler.gate.late(item, self.now):
+            self.scheduler.missed(item, self.now)
+            self.scheduler.dispatch(self.now)
+            return
+        item.attempts += 1
+        self.most = max(self.most, self.served + len(self.line) + 1)
+        if self.served + len(self.line) >= 2 * self.capacity:
+            self.refused += 1
+            later = RetryLater(LATENCY)
+            self.scheduler.failed(item, self.scheduler.judge(item, later, self.rng.random()), self.now)
+            self.scheduler.dispatch(self.now)
+        else:
+            self.line.append(item)
+            self.serve()
+
+    # ------------------------------------------------------------------------------------------------ the server
+    def serve(self) -> None:
+        while self.line and self.served < self.capacity:
+            self.served += 1
+            scatter = self.server.scatter
+            self.at(self.now + LATENCY * self.rng.uniform(1 - scatter, 1 + scatter), self.end, self.line.popleft())
+
+    def end(self, item: Any) -> None:
+        self.served -= 1
+        self.done += 1
+        self.serve()
+        item.result = None
+        self.scheduler.succeeded(item, self.now)
