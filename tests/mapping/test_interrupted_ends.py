@@ -124,6 +124,9 @@ class Lock:
 class RLock(Lock):
     kind = staticmethod(threading.RLock)
 
+    def _is_owned(self) -> bool:
+        return bool(self._lock._is_owned())
+
 
 UNSEEN = (Lock.acquire.__code__, Lock.__enter__.__code__)
 
