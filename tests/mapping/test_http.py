@@ -1,8 +1,10 @@
 """`Retry.http` against a real server, with each client that is installed; and what it reads in errors."""
 
 import asyncio
+import errno
 import importlib
 import inspect
+import os
 import pickle
 import re
 import socket
@@ -326,8 +328,15 @@ def test_a_status_is_found_where_clients_keep_it() -> None:
         SdkError(code=busy),
         SdkError(status_code=503),
         SdkError(response=SdkError(status=503)),
+        SdkError(status_code=True, code=503),
     ):
         assert answer(found) is True
+    broken = SdkError(code=7)  # no status, such as gRPC's codes
+    broken.__cause__ = ConnectionResetError()
+    assert answer(broken) is True
+    refused = SdkError(status=404)
+    refused.__cause__ = ConnectionResetError()
+    assert answer(refused) is False
     wrapped = SdkError(code="rate_limit_exceeded", response=None)
     wrapped.__cause__ = SdkError(status=429, headers={"Retry-After": "2"})
     later = answer(wrapped)
@@ -341,6 +350,14 @@ def test_a_status_is_found_where_clients_keep_it() -> None:
         Raises(),
     ):
         assert answer(other) is False
+
+
+def test_headers_that_cannot_be_read_say_nothing() -> None:
+    class Closed:
+        def items(self) -> Any:
+            raise RuntimeError("the answer is closed")
+
+    assert retry_after(SdkError(headers=Closed())) is None
 
 
 def test_retry_after_is_obeyed_though_also_names_the_error() -> None:
@@ -366,7 +383,8 @@ def test_what_is_no_exception_of_a_request_fails_at_once() -> None:
     ):
         assert answer(error) is False
         assert answer(error, Retry.http(also=type(error))) is True
-    assert answer(OSError(101, "Network is unreachable")) is True
+    for number in (errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL):
+        assert answer(OSError(number, os.strerror(number))) is True
     later = answer(ValueError(), Retry.http(also=lambda error: RetryLater(3)))
     assert isinstance(later, RetryLater)
 
@@ -374,6 +392,7 @@ def test_what_is_no_exception_of_a_request_fails_at_once() -> None:
 def test_equal_arguments_make_equal_retries() -> None:
     made = Retry.http(3, statuses=[503, 429], also=OSError)
     assert made == Retry.http(3, statuses=(429, 503, 503), also=OSError)
+    assert Retry.http(3, statuses=[508, 500]) == Retry.http(3, statuses=[500, 508])
     assert hash(made) == hash(Retry.http(3, statuses=(429, 503), also=OSError))
     assert made != Retry.http(3, statuses=(429,), also=OSError)
     assert pickle.loads(pickle.dumps(made)) == made
@@ -386,6 +405,7 @@ def test_equal_arguments_make_equal_retries() -> None:
         ({"statuses": 503}, TypeError, r"statuses: 503 of type int \(expected: an iterable of HTTP statuses"),
         ({"statuses": "503"}, TypeError, r"statuses: '503' of type str"),
         ({"statuses": [5.0]}, TypeError, r"statuses: 5\.0 of type float"),
+        ({"statuses": [True]}, TypeError, r"statuses: True of type bool"),
         ({"statuses": [600]}, ValueError, r"statuses: 600 \(expected: .* ints from 100 to 599\)"),
         ({"also": 404}, TypeError, r"also: 404 of type int \(expected: an exception class"),
         ({"times": -1}, ValueError, r"times: -1 \(expected: an int >= 0\)"),
