@@ -551,7 +551,7 @@ def test_callbacks_run_in_a_worker_or_in_a_thread_for_them_and_never_in_one_that
     with Caller(gate, workers=2) as caller:
         caller.submit(0).add_done_callback(note)
         gate.opened.set()
-    assert names == ["manytail-worker-"]
+        wait_until(lambda: names == ["manytail-worker-"])  # this thread, in `close`, would have another one run it
     with Caller(asynchronous(double)) as caller:  # its loop runs all calls
         futures = [caller.submit(number) for number in range(10)]
         for future in futures:
@@ -764,6 +764,7 @@ def test_what_has_not_started_is_cancelled(way: Any, by: str) -> None:
 
         closing = threads.start(leave)
         assert isinstance(waiting[0].outcome(), CancelledError)
+        wait([waiting[1].result(), *futures[1:]])
         assert waiting[1].result().cancelled()
         assert [future.cancelled() for future in futures] == [False, True, True]
         gate.opened.set()
