@@ -56,7 +56,7 @@ def test_without_the_extra_there_is_help(bare):
 def test_the_extra_brings_every_module_that_the_demo_imports():
     root = Path(__file__).parents[2]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    brought = {re.split(r"\W", needed)[0] for needed in extras["demo"] + extras["spark"]}
+    brought = {re.split(r"\W", needed)[0] for needed in extras["demo"] + extras["spark"] + extras["arrow"]}
     nodes = [
         node
         for path in (Path(manytail.__file__).parent / "demo").glob("*.py")

@@ -939,17 +939,20 @@ def test_whatever_is_cancelled_and_however_it_ends_every_future_is_done(seed: in
 
 class Interrupter:
     """Raises KeyboardInterrupt in this thread where the interpreter serves signals in the Caller's code: where one of
-    its functions begins, or after it has called a built-in one. At the chosen one of these."""
+    its functions begins, or after it has called a built-in one. At the chosen one of these. Nothing is collected there:
+    a finalizer of an earlier test would be interrupted instead."""
 
     def __init__(self, at: int) -> None:
         self.left = at
 
     def __enter__(self) -> "Interrupter":
+        gc.disable()
         sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.setprofile(None)
+        gc.enable()
 
     def _profile(self, frame: Any, event: str, argument: Any) -> None:
         if event in ("call", "c_return") and Path(frame.f_code.co_filename).parent == Path(_admission.__file__).parent:

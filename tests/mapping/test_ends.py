@@ -302,6 +302,9 @@ def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None)
         def release(self) -> None:
             lock.release()
 
+        def _is_owned(self) -> bool:
+            return bool(lock._is_owned())
+
     results = concurrent_map(abs, iter(range(10)), workers=2, timeout=timeout)
     workers: Any = results._runner.workers
     lock, workers._lock = workers._lock, Lock()

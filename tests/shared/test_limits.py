@@ -433,6 +433,15 @@ def test_the_deadline_does_not_wait_for_a_slot(sqlite, mapped):
     assert sum(isinstance(result.error, DeadlineExceeded) for result in results) >= 19
 
 
+@everywhere
+def test_the_deadline_does_not_wait_for_the_database_of_a_limit(own_server, mapped):  # noqa: F811
+    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
+    own_server.stop()
+    results = mapped(service, range(20), limits=rate(shared, 10.0), deadline=0.5, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 20
+    assert service.calls == []
+
+
 def test_closing_does_not_wait_for_a_slot(sqlite):
     shared = Shared(sqlite.url, "a")
     results = concurrent_map(str, range(20), limits=rate(shared, 0.01), workers=4)

@@ -194,7 +194,7 @@ class Process:
         self.returning = self.requests.is_due_sooner = self.returning or not self.owners
         self.wake()
 
-    def wake(self) -> None:
+    def wake(self, inline: bool = False) -> None:
         if self.requests.is_due_sooner:
             self.later(self.about(self.world.settings.lag), self._look)
 

@@ -252,8 +252,9 @@ def struct_fit(columns: Sequence[pa.Field], zone: datetime.tzinfo) -> Fit:
     fields = [(field.name, fit_of(field.type, zone), field.nullable) for field in columns]
 
     def fit(value: Any) -> dict[str, Any]:
-        if isinstance(value, tuple) and hasattr(value, "__fields__"):  # a Row of Spark with names
-            value = dict(zip(value.__fields__, value, strict=True))
+        names_of = getattr(value, "__fields__", None)
+        if names_of is not None and isinstance(value, tuple):  # a Row of Spark with names
+            value = dict(zip(names_of, value, strict=True))
         if isinstance(value, Mapping):
             if not known.issuperset(value):
                 other = next(name for name in value if name not in known)

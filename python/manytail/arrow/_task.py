@@ -262,7 +262,8 @@ class Task:
             self._check_column("cost", limit.cost, is_number, "a numeric column")
         ask = work.priority
         priority = (lambda row: priority_of(ask(row))) if callable(ask) else ask
-        costs = [partial(cost_of, limit) if callable(limit.cost) else limit.cost for limit in self.options.limits]
+        limits = self.options.limits
+        costs: list[Asked] = [partial(cost_of, limit) if callable(limit.cost) else limit.cost for limit in limits]
         return priority, costs if self.options.has_costs else []
 
     def _check_column(self, option: str, asked: Any, fits: Callable[[pa.DataType], bool], expected: str) -> None:

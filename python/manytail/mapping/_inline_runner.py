@@ -161,7 +161,8 @@ class InlineRunner(Runner):
             return memory.work
         call = self._take_call()
         if call is not None:
-            return partial(self._calls_in.run, self._make_call, call)
+            make: Callable[[], object] = partial(self._calls_in.run, self._make_call, call)
+            return make
         if self._has_enough():
             return None
         if self._can_read():

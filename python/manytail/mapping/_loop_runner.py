@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -149,9 +150,9 @@ class LoopRunner(Runner):
         if self.owner is not None:
             self.owner.leave_all(self.now())
 
-    def __del__(self) -> None:
-        # A second Ctrl-C has closed the loop, and `close` was not called.
-        if hasattr(self, "workers"):
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # A second Ctrl-C has closed the loop, and `close` was not called. At the interpreter's end no thread may start.
+        if hasattr(self, "workers") and not finalizing():
             insist(self.stop_threads)
 
     async def _ended(self, reader: asyncio.Task[None] | None) -> None:

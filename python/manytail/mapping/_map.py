@@ -546,7 +546,7 @@ class AsyncResults(AsyncIterator[_R]):
             self._run.taken.add_one()
             result: _R = self._plan.result(item)
             return result
-        await runner.flush()
+        await self._run.end()
         error = final_error(runner)
         if error is not None:
             raise error
@@ -602,11 +602,15 @@ class _Run:
         self.taken = Taken(runner, self.meter)
         runner.locked(runner.go_on)
 
+    async def end(self) -> None:
+        """Wait until nothing of the map runs. Its limits are left first: a database that is away holds up nothing."""
+        await self.runner.close(self._reader)
+
     async def close(self) -> None:
         """It may be called again until it has ended."""
         if self._ticker is not None:
             self._ticker.cancel()
-        await self.runner.close(self._reader)
+        await self.end()
         self.runner.locked(self.runner.scheduler.drop)
         shown, self._shown = self._shown, None
         if shown is not None:

@@ -54,7 +54,7 @@ def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
 
 def check_workers(option: str, value: Any) -> Any:
     """How many calls may run at once, (least, most), or "inline". A pair of equal numbers is that number."""
-    expected = 'an int >= 1, (least, most): two of them, least <= most, or "inline"'
+    expected = 'an int >= 1, or (least, most): two of them, least <= most, or "inline"'
     if value == "inline":
         return value
     pair = value if isinstance(value, tuple) else (value, value)

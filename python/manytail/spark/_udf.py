@@ -92,6 +92,7 @@ def concurrent_udf(
     if fn is None:
         return functools.partial(concurrent_udf, returnType=returnType, **given)
     check_shared(check_options(fn, given, arguments=None, failures=FAILURES))
+    assert callable(fn)  # it is checked
     return _column_function(fn, returnType, given)
 
 

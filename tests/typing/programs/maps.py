@@ -152,7 +152,7 @@ async def coroutines() -> None:
         assert_type(await anext(pages), bytes)
     aconcurrent_map(fetch, urls)  # error: arg-type, reportArgumentType
     aconcurrent_map(afetch, urls, worker=8)  # error: call-overload, reportCallIssue
-    aconcurrent_map(afetch, urls, workers="inline")  # error: call-overload, reportCallIssue, reportArgumentType
+    aconcurrent_map(afetch, urls, workers="inline")  # error: call-overload, reportArgumentType
 
 
 for page_inline in concurrent_map(fetch, urls, workers="inline"):
