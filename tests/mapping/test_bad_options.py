@@ -12,7 +12,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"retry": -1}, ValueError, "retry: -1 (expected: an int >= 0, or a Retry)"),
     ({"retry": True}, TypeError, "retry: True of type bool (expected: an int >= 0, or a Retry)"),
     ({"retry": None}, TypeError, "retry: None of type NoneType (expected: an int >= 0, or a Retry)"),
-    ({"workers": 0}, ValueError, "workers: 0 (expected: an int >= 1, or (least, most): two of them, least <= most, or \"inline\")"),
+    ({"workers": 0}, ValueError, "workers: 0 (expected: an int >= 1, or (least, most): two of them, least <= most,"),
     ({"workers": True}, TypeError, "workers: True of type bool (expected: an int >= 1, or (least, most): two of them"),
     ({"workers": "2"}, TypeError, "workers: '2' of type str (expected: an int >= 1, or (least, most): two of them"),
     ({"workers": (0, 4)}, ValueError, "workers: (0, 4) (expected: an int >= 1, or (least, most): two of them, least"),
