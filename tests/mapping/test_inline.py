@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ from manytail import (
     aconcurrent_map,
     concurrent_map,
 )
+from manytail.mapping import _remember
 
 needs_main_thread = pytest.mark.thread_unsafe(reason="is sent signals, or counts the threads of the process")
 
@@ -571,6 +573,24 @@ assert shared.remembered() == 0
 def test_what_an_interrupted_map_has_not_recorded_is_recorded_at_exit(tmp_path: Path) -> None:
     run_script(AT_EXIT, arguments=[str(tmp_path / "a.db")])
     assert Shared(tmp_path / "a.db", "a").remembered() == 1
+
+
+def test_what_is_recorded_at_exit_keeps_no_map_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    shared = Shared(tmp_path / "a.db", "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(shared._store(), "record", interrupted)
+        results = run(str, range(3), remember=shared)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+    scheduler = weakref.ref(results._runner.scheduler)
+    del results
+    gc.collect()
+    assert scheduler() is None
+    _remember._record_at_exit()
+    assert shared.remembered() == 1
 
 
 def test_what_an_interrupted_map_has_not_recorded_is_recorded_by_close(

@@ -19,6 +19,7 @@ import math
 import sys
 import threading
 import time
+import weakref
 from _thread import get_ident
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -59,10 +60,11 @@ class _Patience:
 
     def __init__(self, event: Event, scheduler: Scheduler) -> None:
         self._event = event
-        self._scheduler = scheduler
+        self._scheduler = weakref.ref(scheduler)  # results that are recorded at exit keep no map alive
 
     def _left(self) -> float:
-        return self._scheduler._deadline_at - time.monotonic()
+        scheduler = self._scheduler()
+        return math.inf if scheduler is None else scheduler._deadline_at - time.monotonic()
 
     def is_set(self) -> bool:
         return self._event.is_set() or self._left() <= 0
