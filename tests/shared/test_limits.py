@@ -10,7 +10,7 @@ import time
 
 import pytest
 from support.maps import budget, everywhere, mapped, rate
-from support.process import environment
+from support.process import environment, run_script
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
 from manytail import (
@@ -440,6 +440,30 @@ def test_the_deadline_does_not_wait_for_the_database_of_a_limit(own_server, mapp
     results = mapped(service, range(20), limits=rate(shared, 10.0), deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 20
     assert service.calls == []
+
+
+def test_a_map_whose_database_was_away_does_not_hold_up_the_interpreters_exit(own_server):  # noqa: F811
+    url = own_server.url()
+    own_server.stop()
+    run_script(
+        """
+import asyncio, gc, sys
+from manytail import Rate, Shared, aconcurrent_map
+
+gc.disable()  # what is left of the map is freed at the exit
+
+async def fn(item):
+    raise AssertionError
+
+async def main():
+    limit = Rate(10, shared=Shared(sys.argv[1], "a", outage_timeout=1_000), name="r")
+    async for outcome in aconcurrent_map(fn, range(3), limits=limit, deadline=0.1, errors="return"):
+        assert not outcome.ok
+
+asyncio.run(main())
+""",
+        arguments=[url],
+    )
 
 
 def test_closing_does_not_wait_for_a_slot(sqlite):
