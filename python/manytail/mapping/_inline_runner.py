@@ -163,8 +163,7 @@ class InlineRunner(Runner):
             return memory.work
         call = self._take_call()
         if call is not None:
-            make: Callable[[], object] = partial(self._calls_in.run, self._make_call, call)
-            return make
+            return partial(self._calls_in.run, partial(self._make_call, call))
         if self._has_enough():
             return None
         if self._can_read():
