@@ -170,7 +170,8 @@ class FutureCall(Call):
 
     def _drop(self, error: BaseException | None) -> None:
         if error is None:
-            self.future.cancel()
+            if self.future.cancel():
+                self._begin()  # tells those in concurrent.futures.wait
         elif self._begin():
             self._set()
 
