@@ -63,6 +63,25 @@ class Held:
         wait_until(lambda: stats().calls > calls and len(self.running) >= workers)
 
 
+class Counted:
+    """A coroutine function that counts how many of its calls run at once, and refuses those beyond `borne`."""
+
+    def __init__(self, borne: int | None = None) -> None:
+        self._borne = borne
+        self._running = self.most = self.refused = 0
+
+    async def fn(self, item: Any) -> Any:
+        self.most = max(self.most, self._running + 1)
+        if self._running == self._borne:
+            self.refused += 1
+            raise RetryLater(0)
+        self._running += 1
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._running -= 1
+        return item
+
+
 def workers_alive() -> int:
     return sum(thread.name.startswith("manytail-worker") for thread in threading.enumerate())
 
@@ -117,41 +136,18 @@ OPTIONS: list[dict[str, Any]] = [
 @in_loops
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ", ".join(options))
 def test_a_number_is_found_in_a_loop(mapped: Way, options: dict[str, Any]) -> None:
-    running = peak = 0
-
-    async def fn(item: Any) -> Any:
-        nonlocal running, peak
-        running += 1
-        peak = max(peak, running)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        running -= 1
-        return item
-
+    call = Counted()
     items = range(3_000 if "batch" in options else 600)
-    assert len(mapped(fn, items, workers=(1, 6), **options)) == len(items)
-    assert peak == 6
+    assert len(mapped(call.fn, items, workers=(1, 6), **options)) == len(items)
+    assert call.most == 6
 
 
 @in_loops
 def test_a_number_follows_what_the_other_side_bears(mapped: Way) -> None:
-    running = peak = refused = 0
-
-    async def fn(item: int) -> int:
-        nonlocal running, peak, refused
-        peak = max(peak, running + 1)
-        if running == 3:
-            refused += 1
-            raise RetryLater(0)
-        running += 1
-        for _ in range(3):
-            await asyncio.sleep(0)
-        running -= 1
-        return item
-
-    assert mapped(fn, range(2_000), workers=(1, 50)) == list(range(2_000))
-    assert peak == 4
-    assert 0 < refused <= 80
+    call = Counted(borne=3)
+    assert mapped(call.fn, range(2_000), workers=(1, 50)) == list(range(2_000))
+    assert call.most == 4
+    assert 0 < call.refused <= 80
 
 
 # ---------------------------------------------------------------------------------------------------- Callers
@@ -168,26 +164,17 @@ def test_a_caller_finds_a_number() -> None:
 
 
 def test_an_async_caller_finds_a_number() -> None:
-    running = peak = 0
-
-    async def fn(item: int) -> int:
-        nonlocal running, peak
-        running += 1
-        peak = max(peak, running)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        running -= 1
-        return item
+    call = Counted()
 
     async def main() -> list[int]:
-        async with AsyncCaller(fn, workers=(1, 6)) as caller:
+        async with AsyncCaller(call.fn, workers=(1, 6)) as caller:
             assert caller.stats().workers == 1
             results = await asyncio.gather(*map(caller, range(600)))
             assert caller.stats().workers == 6
             return results
 
     assert asyncio.run(main()) == list(range(600))
-    assert peak == 6
+    assert call.most == 6
 
 
 def test_a_call_from_inside_fn_may_count_on_the_least_alone() -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from manytail import Empty, Rate, RetryLater
+from manytail import Rate, RetryLater
 from manytail.mapping._item import Item
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Scheduler
 from manytail.mapping._types import Delivery
 
+from .served import Served
+
 MINUTE, TOKENS, REQUESTS = 60.0, 90_000.0, 500  # of the server
 CALL, REFUSAL = 5.0, 0.2  # seconds that they take
-MOST_LATE = 0.003  # seconds that a timer rings late
 
 
 class Outcome(NamedTuple):
@@ -27,58 +26,30 @@ class Outcome(NamedTuple):
     failed: int
 
 
-class Quota:
+class Quota(Served):
     """The map, whose rates are `share` of the quota, and the server."""
 
     def __init__(self, share: float, seconds: float, seed: int) -> None:
         # `cost` says only that this limit has one: `new_item` gives each item its costs, as the reader of a map does.
         rates = Rate(share * REQUESTS, "minute"), Rate(share * TOKENS, "minute", cost=str)
         options = Options(workers=64, order="completion", errors="return", limits=rates, wants_delivery=True)
-        self.scheduler = Scheduler(options)
-        self.rng = Random(seed)
+        super().__init__(Scheduler(options), Random(seed))
         self.seconds = seconds
-        self.now = 0.0
         self.minute = 0  # of the clock, for which the server counts
         self.tokens = self.requests = 0.0  # of this minute
         self.used = 0.0
         self.calls = self.refused = 0
         self.idle = options.workers
-        self.events: list[tuple[float, int, Any, Item | None]] = []
-        self.numbers = count()
-        self.timer_at = math.inf
 
     def run(self) -> Outcome:
         self.go_on()
-        while self.events and self.events[0][0] < self.seconds:
-            self.now, _, event, item = heappop(self.events)
-            event(item)
-            self.go_on()
+        while self.next_at() < self.seconds:
+            self.step()
         failed = self.scheduler.failures
         return Outcome(self.used / (TOKENS * self.seconds / MINUTE), self.refused / self.calls, failed)
 
-    def at(self, time: float, event: Any, item: Item | None = None) -> None:
-        heappush(self.events, (time, next(self.numbers), event, item))
-
-    def go_on(self) -> None:
-        """What a runner does after each event."""
-        scheduler = self.scheduler
-        scheduler.took(len(scheduler.output))
-        scheduler.output.clear()
-        scheduler.arrived([self.new_item() for _ in range(scheduler.room())], self.now)
-        scheduler.dispatch(self.now)
-        while self.idle:
-            try:
-                self.begin(scheduler.ready.get_nowait())
-            except Empty:
-                break
-        if scheduler.wake_at < self.timer_at:
-            self.timer_at = scheduler.wake_at
-            self.at(max(self.now, self.timer_at) + self.rng.uniform(0.0, MOST_LATE), partial(self.tick, self.timer_at))
-
-    def tick(self, at: float, _: Any) -> None:
-        if at == self.timer_at:  # else a timer with an earlier time has replaced it
-            self.timer_at = math.inf
-            self.scheduler.tick(self.now)
+    def has_worker(self) -> bool:
+        return self.idle > 0
 
     def new_item(self) -> Item:
         cost = self.rng.lognormvariate(math.log(1_000) - 0.5**2 / 2, 0.5)  # of mean 1,000

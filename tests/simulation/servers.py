@@ -4,20 +4,17 @@ its capacity, with a RetryLater of one latency. A test may change the capacity w
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
-from manytail import Empty, Limit, RetryLater
+from manytail import Limit, RetryLater
 from manytail.mapping._options import Options
 
 from .code import Code
+from .served import Served
 
 LATENCY = 1.0  # seconds that the server works on a call, on average
-MOST_LATE = 0.003 * LATENCY  # how late a timer rings
 
 
 class Server(NamedTuple):
@@ -38,7 +35,7 @@ class Stretch(NamedTuple):
         return self.calls / self.seconds
 
 
-class Load:
+class Load(Served):
     """The map, with an input that never ends, and the server."""
 
     def __init__(
@@ -51,53 +48,24 @@ class Load:
             workers=most, least=least, order="completion", errors="return", limits=limits, keyed=keys > 0
         )  # fmt: skip
         self.server, self.capacity = server, server.capacity
-        self.scheduler = self.code.scheduler.Scheduler(options)
-        self.rng = Random(f"{seed} {server}")
+        super().__init__(code.scheduler.Scheduler(options), Random(f"{seed} {server}"))
         self.keys = keys
-        self.now = 0.0
         self.served = 0  # calls that the server works on
         self.line: deque[Any] = deque()
         self.done = self.refused = self.most = 0
-        self.events: list[tuple[float, int, Any, Any]] = []
-        self.numbers = count()
-        self.timer_at = math.inf
 
-    # ------------------------------------------------------------------------------------------------ the clock
     def run(self, calls: int) -> Stretch:
         """Until so many more calls have succeeded."""
         began, refused, end = self.now, self.refused, self.done + calls
         self.most = 0
         self.go_on()
         while self.done < end:
-            self.now, _, event, argument = heappop(self.events)
-            event(argument)
-            self.go_on()
+            self.step()
         return Stretch(calls, self.now - began, self.refused - refused, self.most)
 
-    def at(self, time: float, event: Any, argument: Any) -> None:
-        heappush(self.events, (time, next(self.numbers), event, argument))
-
-    # ------------------------------------------------------------------------------------------------ the runner
-    def go_on(self) -> None:
-        """What a runner does after each event. There is always a worker for what is ready."""
-        scheduler = self.scheduler
-        scheduler.took(len(scheduler.output))
-        scheduler.output.clear()
-        scheduler.arrived([self.new_item() for _ in range(scheduler.room())], self.now)
-        scheduler.dispatch(self.now)
-        try:
-            while True:
-                self.begin(scheduler.ready.get_nowait())
-        except Empty:
-            pass
-        if scheduler.wake_at < self.timer_at:
-            self.timer_at = scheduler.wake_at
-            self.at(max(self.now, self.timer_at) + self.rng.uniform(0.0, MOST_LATE), self.tick, self.timer_at)
-
-    def tick(self, at: float) -> None:
-        if at == self.timer_at:  # else a timer with an earlier time has replaced it
-            self.timer_at = math.inf
-            self.scheduler.tick(self.now)
+    # ------------------------------------------------------------------------------------------------ the map
+    def has_worker(self) -> bool:
+        return True
 
     def new_item(self) -> Any:
         item = self.code.scheduler.Item(None, self.rng.randrange(self.keys) if self.keys else None)
