@@ -379,7 +379,7 @@ class _Caller:
         """The call that runs is waited for."""
 
     def join(self) -> None:
-        raise NotImplementedError
+        """Nothing runs in another thread."""
 
 
 class _LoopCaller(_Caller):

@@ -375,10 +375,11 @@ class Runner:
     def go_on(self) -> None:
         """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
-        self._dispatch()
-        if scheduler.gate is not None and scheduler.gate.grew:
-            scheduler.gate.grew = False
-            self.workers.items_came(0)
+        if scheduler.gate is not None:
+            self._dispatch()
+            if scheduler.gate.grew:
+                scheduler.gate.grew = False
+                self.workers.items_came(0)
         if scheduler.halted and not self.stopping:
             self._stop()
         if scheduler.overdue or scheduler.wake_at < math.inf:
