@@ -1069,6 +1069,57 @@ def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest
         assert other.result() == 2
 
 
+class Interrupted(FutureCall):
+    """It is interrupted where it is settled, once."""
+
+    __slots__ = ()
+    times = 1
+
+    def _set(self) -> None:
+        if Interrupted.times:
+            Interrupted.times = 0
+            raise KeyboardInterrupt
+        super()._set()
+
+
+@pytest.mark.thread_unsafe(reason="is interrupted once in the process")
+def test_callbacks_of_what_is_settled_already_run_where_another_call_is_interrupted() -> None:
+    with Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        calls = [FutureCall(1, None, 0, 0.0), Interrupted(2, None, 0, 0.0)]
+        called: list[Future[Any]] = []
+        for call in calls:
+            call.future.add_done_callback(called.append)
+        runner._done.extend(calls)
+        with pytest.raises(KeyboardInterrupt):
+            runner._deliver()
+        wait_until(lambda: called == [calls[0].future])
+        runner._deliver()
+        wait_until(lambda: called == [call.future for call in calls])
+
+
+def test_a_call_that_begins_while_it_is_dropped_is_dropped_again_at_the_end() -> None:
+    """Its worker has decided, and not noted it yet."""
+    with Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        call = WaitedCall(1, None, 0, 0.0)
+        runner.open.add(call)
+        assert call.decide(_calls._BEGIN)
+        runner._drop_one((call, ValueError(), False))
+        assert runner.open == {call}
+        assert call.begin()
+        runner._drop_one((call, ValueError(), True))
+        assert not runner.open
+        assert call.wait(False)
+
+
+def test_an_index_error_of_a_step_is_not_the_end() -> None:
+    with pytest.raises(IndexError):
+        _calls._each(deque([[]]), list.pop)
+
+
 def test_what_an_interruption_has_left_is_settled_later() -> None:
     left, settled = deque([1, 2, 3]), []
 

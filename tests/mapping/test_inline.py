@@ -450,6 +450,43 @@ def test_a_plain_fn_may_be_called_inside_a_running_loop() -> None:
     assert asyncio.run(take()) == ["0", "1", "2"]
 
 
+def test_a_call_leaves_no_timer_in_the_loop_of_the_map() -> None:
+    timers: list[int] = []
+
+    async def fn(item: int) -> None:
+        timers.append(sum(not one.cancelled() for one in asyncio.get_running_loop()._scheduled))  # type: ignore[attr-defined]
+
+    assert len(list(run(fn, range(50), deadline=10 * DEADLINE))) == 50
+    assert max(timers) == 1
+
+
+def test_a_coroutine_that_is_cancelled_before_it_begins_is_not_called() -> None:
+    called: list[int] = []
+
+    async def fn(item: int) -> None:
+        called.append(item)
+
+    results = run(fn, range(3))
+    next(results)
+    runner = results._runner
+    runner.stop(cancel=True)
+    with pytest.raises(asyncio.CancelledError):
+        runner.caller.call(fn, 1)
+    assert called == [0]
+    results.close()
+
+
+def test_who_waits_for_the_work_of_another_thread_sleeps() -> None:
+    """The event is set late, by a thread that has done the work before."""
+    runner = run(str, range(3))._runner
+    runner._worker, _ = -1, runner._left.set()
+    assert not runner._is_mine()
+    assert not runner._left.is_set()
+    runner._worker = 0
+    assert runner._is_mine()
+    runner._worker = 0
+
+
 def test_a_map_that_ends_in_a_running_loop_says_that_its_resource_stays_open(caplog: pytest.LogCaptureFixture) -> None:
     async def fn(item: int, resource: OfOneTask) -> int:
         return item

@@ -1,23 +1,24 @@
-"""How many calls may run at once where `workers` is a pair: found while the map runs. Pure, like the scheduler.
+"""How many calls may run at once where `workers` is a pair: found while the map runs. It has no thread, clock or lock:
+the gate calls it under the lock of its map.
 
-The number grows by one after each round of successes, and is halved when the other side has too many calls, as TCP
-finds its window. So maps that share a server come to equal shares of it.
+The number grows by one after each round of successes, and is halved when the server refuses a call. TCP finds its
+window so. Maps that share a server get equal shares of it in the end.
 
-A success counts if all workers were busy before it, and the next call started at once: it had waited only for a worker.
-Other successes do not count, and do not end the round: near a Rate some worker is idle for a moment in every round,
-long before all calls run that the Rate allows.
+A success counts if all workers were busy before it and the next call started at once. Then that call had waited for a
+worker and for nothing else. Other successes do not count, and do not end the round: near a Rate a worker is often idle
+for a moment, though the Rate allows more calls at once.
 
-A round is at first as many successes as calls may run at once. After the number was halved once, a round has at least
-ROUND successes: a server that is about to refuse is tried out less often, and refuses at most one call in 50 even if it
-takes no more than four at once.
+A round is at first as many successes as calls may run at once. After the first refusal a round has at least ROUND
+successes, so a server is tried with one call more less often: one that bears four calls at once refuses about one call
+in 60.
 
-A refusal halves the number only if its call began after the last time: other calls of the same round trip tell of the
-same excess.
+A refusal halves the number only if its call began after the last halving. Calls that began before tell of the same
+excess.
 """
 
 from __future__ import annotations
 
-ROUND = 20  # successes at least, once the number was halved
+ROUND = 20  # the least successes of a round, after the first refusal
 
 
 class Adaptive:
@@ -28,18 +29,18 @@ class Adaptive:
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
         self.allowed = least
-        self.halvings = 0  # how often the number was halved
+        self.halvings = 0  # refusals that halved the number, or found it to be the least
         self._counted = 0  # successes of this round
-        self._fresh = 0  # successes after which no call was started yet
-        self._were_busy = False  # all workers, when calls were started last
+        self._fresh = 0  # successes since `dispatched`
+        self._were_busy = False  # whether all workers were busy at the last `dispatched`
 
     def succeeded(self) -> None:
-        """A call succeeded."""
+        """A call succeeded. Whether it counts is known at the next `dispatched`."""
         self._fresh += 1
 
     def dispatched(self, running: int) -> bool:
-        """What may start has started. Returns whether one more may run at once than before."""
-        are_busy = running == self.allowed  # there are more after the number was halved: no call waits for those
+        """All calls that may start have started. Returns whether `allowed` has grown: then one more may start."""
+        are_busy = running == self.allowed  # after a halving more run than are allowed: no call starts when one ends
         if are_busy and self._were_busy:
             self._counted += self._fresh
         self._were_busy, self._fresh = are_busy, 0
@@ -50,7 +51,7 @@ class Adaptive:
         return grows
 
     def refused(self, halvings: int) -> None:
-        """A call was deferred, ran out of time, or is to be tried again. halvings: so many when it began."""
+        """A call was deferred, ran out of time, or is to be tried again. halvings: their number when the call began."""
         if halvings == self.halvings:
             self.allowed = max(self._least, self.allowed // 2)
             self.halvings += 1

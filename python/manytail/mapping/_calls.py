@@ -1,16 +1,18 @@
-"""What runs a Caller: items that are handed in one by one, and results that go to those who wait for them.
+"""The runners behind Caller and AsyncCaller. Items come one by one. Each result goes to the one who waits for it.
 
 The scheduler is that of maps, with order="completion" and errors="return". A Call is an item that was handed in. It
-waits in `_handed` while the window is full, and leaves the window when it is done. Whoever has handled that settles it
-after the lock was released: gives it to the one that waits. No user code runs under the lock. The callbacks of a Future
-run after all that were done at the same time are settled: in the worker that has settled it, else in a thread that is
-started for them.
+waits in `_handed` while the window is full, and leaves the window when it is done. The thread that handles the end of a
+Call also settles it, after it has released the lock: it gives the result to the one who waits. No user code runs under
+the lock. Callbacks of Futures run when all Calls that ended together are settled. A worker runs them itself. Any other
+thread passes them to a thread that is started for them.
 
-The fate of a Call is decided once: it begins, or it never will. The first of these decides: a worker, just before the
-first call; who waits for it and gives up; the end of the Caller.
+Once only it is decided whether a Call begins or never begins. The first who asks decides: a worker, just before the
+first call of fn (`begin`); who waits for it and gives up (`decide`, Future.cancel); the end of the Caller (`drop`).
+
+A signal handler may raise inside `settle` and `drop` of a Call. Both may be called again.
 
 Invariants
-    open      what was handed in and is neither done nor dropped
+    open      what was handed in and whose waiter has not got, and will not get by `_done`, what it waits for
     _handed   of these, what waits for a free slot of the window
     _awaited  of these, what a call of the same Caller waits for, and that call
 """
@@ -41,11 +43,11 @@ log = logging.getLogger("manytail")
 
 
 class _Here(threading.local):
-    """What a thread does for Callers."""
+    """What the current thread does for Callers."""
 
-    runner: Runner | None = None  # of which it is a worker, or the loop
-    call: Item | None = None  # that it runs
-    kept: list[CallFuture] | None = None  # futures that it settles, whose callbacks run later
+    runner: Runner | None = None  # the one whose worker or loop this thread is
+    call: Item | None = None  # the call that it runs
+    kept: list[CallFuture] | None = None  # futures whose callbacks it calls later. None: it calls them at once
 
 
 here = _Here()
@@ -53,7 +55,7 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
-_BEGIN = object()  # decides for those who let a call begin: its worker, or who settles it
+_BEGIN = object()  # the claim of all who want a call to begin: its worker, and who settles it
 
 
 class Call(Item):
@@ -65,14 +67,15 @@ class Call(Item):
 
     def __init__(self, value: Any, key: Any, priority: float, read: float) -> None:
         Item.__init__(self, value, key, priority, read)
-        self._claims: list[object] = []  # the first of those who want to decide its fate does
-        self.begins: bool | None = None  # its first call has begun, or it is done without one. None: not decided
+        self._claims: list[object] = []  # the first decides. A list: its append is atomic, and needs no lock
+        self.begins: bool | None = None  # True: begun, or done without a call. False: cancelled. None: not decided
         self.came = False  # its arrival is handled
         self.entry: Event | None = None  # set when the window has room for it; None: it had
         self.refused: BaseException | None = None  # the Caller had ended before
 
     def decide(self, by: object) -> bool:
-        """Whether the fate of this item is the caller's to decide. by: who asks; who was interrupted asks again."""
+        """Whether the caller decides what becomes of this item. by: who asks. The same one gets the same answer, so one
+        that was interrupted may ask again."""
         self._claims.append(by)
         return self._claims[0] is by
 
@@ -83,28 +86,29 @@ class Call(Item):
         return bool(self.begins)
 
     def settle(self) -> None:
-        """It is done. It may be interrupted, and called again."""
+        """It is done: give the one who waits its result or error."""
         if self.begin():
             if self.error is not None:
                 add_note(self.error, self)
             self._set()
 
-    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
-        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: no call runs.
-        by: as in `decide`. It may be interrupted, and called again."""
+    def drop(self, error: BaseException | None, final: bool, by: object) -> bool:
+        """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: nor does one run,
+        so those that had begun get the error, too. by: as in `decide`. Returns whether it needs no other `drop`."""
         if self.decide(by):
             self.error = CancelledError() if error is None else error
             self._drop(error)
-        elif final and self.begins:
+            return True
+        if final and self.begins:
             self.error = CancelledError() if error is None else error
             self._set()
+        return final
 
     def _begin(self) -> bool:
-        """It may be interrupted, and called again."""
         return True
 
     def _set(self) -> None:
-        """Give the error or the result to the one that waits. It may be interrupted, and called again."""
+        """Give the error or the result to the one who waits."""
         raise NotImplementedError
 
     def _drop(self, error: BaseException | None) -> None:
@@ -118,18 +122,18 @@ class WaitedCall(Call):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        over = threading.Lock()  # makes and wakes a waiter for half of what an Event costs
+        over = threading.Lock()  # it costs half of an Event
         over.acquire()
         self.wait = over.acquire
         self._wake = over.release
 
     def _set(self) -> None:
-        with suppress(RuntimeError):  # it was called before
+        with suppress(RuntimeError):  # it is released already
             self._wake()
 
 
 class CallFuture(Future[Any]):
-    """A Future whose callbacks may run later than it is set."""
+    """A Future whose callbacks may be put off until others are settled."""
 
     def _invoke_callbacks(self) -> None:
         if here.kept is None:
@@ -145,7 +149,7 @@ class CallFuture(Future[Any]):
 
 
 class FutureCall(Call):
-    """Who has handed it in has a Future."""
+    """Its result goes to a Future."""
 
     __slots__ = ("future",)
 
@@ -177,7 +181,7 @@ class FutureCall(Call):
 
 
 class LoopCall(Call):
-    """A coroutine of the runner's loop waits for it. Only in that loop."""
+    """A coroutine of the runner's loop waits for it. Used in that loop alone."""
 
     __slots__ = ("future", "running")
 
@@ -201,11 +205,11 @@ class LoopCall(Call):
         else:
             self.future.set_exception(error)
 
-    def drop(self, error: BaseException | None, final: bool, by: object) -> None:
+    def drop(self, error: BaseException | None, final: bool, by: object) -> bool:
         if error is None and (final or not self.begins):
             self.future.cancel()
-        else:
-            super().drop(error, final, by)
+            return True
+        return super().drop(error, final, by)
 
 
 # ---------------------------------------------------------------------------------------------------- all runners
@@ -218,7 +222,7 @@ class CallRunner(Runner):
         self._handed: deque[Call] = deque()
         self._awaited: dict[Call, Item] = {}
         self._done: deque[Call] = deque()  # to be settled
-        self._dropped: deque[tuple[Call, BaseException | None, bool]] = deque()  # and the arguments of their `drop`
+        self._dropped: deque[tuple[Call, BaseException | None, bool]] = deque()  # with arguments of `drop`
         self._ending = False  # nothing more is handed in
         self._callbacks = _Callbacks()
         self.asks = True
@@ -229,12 +233,13 @@ class CallRunner(Runner):
         raise NotImplementedError
 
     def hand_in(self, call: Call, by: Item | None = None) -> None:
-        """by: a call of this Caller that hands it in. It does not wait for the window, because that may wait for it."""
-        self.open.add(call)  # before: an interrupted `_came` ends it with all others
+        """by: a call of this Caller that hands it in. It does not wait for room in the window, because a call in the
+        window may wait for this one."""
+        self.open.add(call)  # first: if `_came` is interrupted, the Caller that fails still finds the call
         self.report(self._came, call, by)
 
     def nest(self, call: Call, by: Item) -> None:
-        """Note that a call of this Caller waits for this one. RuntimeError: for ever."""
+        """Note that a call of this Caller waits for this one. RuntimeError: it would wait for ever."""
         self.locked(self._nest, call, by)
 
     def unnest(self, call: Call) -> None:
@@ -279,19 +284,19 @@ class CallRunner(Runner):
             waits = self._handed or self._pending or self._ending or scheduler.halted
             if waits or scheduler.gate is not None or scheduler.overdue or scheduler.wake_at < math.inf:
                 super().go_on()
-            if not output:
+            if not scheduler.output:
                 return
 
     def _refill(self, hungry: bool) -> None:
         scheduler = self.scheduler
         if self._pending:
-            self._feed(len(self._pending))  # looked up: they had room
+            self._feed(len(self._pending))  # they had room already, and come back from the look-up
         if self._handed and (room := scheduler.room() - self._looking) > 0:
             self._let_in([self._handed.popleft() for _ in range(min(room, len(self._handed)))])
         if self._ending and not (self._handed or self._looking or scheduler.ended):
             scheduler.input_ended()
             if scheduler.gate is not None:
-                scheduler.dispatch(self.now())  # no batch lingers
+                scheduler.dispatch(self.now())  # batches that are not full start now
 
     def _nest(self, call: Call, by: Item) -> None:
         stuck = {**self._awaited, call: by}
@@ -318,11 +323,13 @@ class CallRunner(Runner):
         return self.scheduler.gate is None or self.scheduler.gate.has_room_beside(call, stuck)
 
     def _handle(self) -> None:
-        before, self._holder = self._holder, get_ident()  # a finalizer here may hand an item in
+        before, self._holder = self._holder, get_ident()  # `held_here` is true for a finalizer that runs here
         failing = self._failure is not None
         try:
             super()._handle()
-            if failing and self.stopping:  # perhaps it stopped before, and what was interrupted held a call
+            # The failure is that of an interrupted event, which is lost, with its call. Where the Caller had stopped
+            # before, `_stop` is not called again, and that call is in `open` alone.
+            if failing and self.stopping:
                 self._drop(final=not self.workers.busy())
         except BaseException as error:
             self._failure = RuntimeError("a signal handler has raised inside the Caller's own work")
@@ -336,7 +343,7 @@ class CallRunner(Runner):
 
     # ------------------------------------------------------------------------------------------------ the end
     def forget(self, call: Call) -> None:
-        """Who has handed it in, or was about to, was interrupted. Has others done what that one had to handle."""
+        """Who has handed it in, or was about to, was interrupted. What that one had to handle is handled here."""
         self.open.discard(call)
         self.report(int)
 
@@ -351,7 +358,7 @@ class CallRunner(Runner):
         self._ending = True
         self._drop(final=False)
         self._handed.clear()
-        super()._stop()  # last: what is interrupted before is done again
+        super()._stop()  # last: it notes that all of this is done, so an interrupted `_stop` is repeated whole
 
     def calls_ended(self) -> None:
         super().calls_ended()
@@ -360,7 +367,7 @@ class CallRunner(Runner):
     def _drop(self, final: bool) -> None:
         error = self.scheduler.error
         for call in list(self.open):
-            if error is None and not call.came:  # it is refused when it comes
+            if error is None and not call.came:  # nothing was lost: it will come, and is refused then
                 continue
             if call.entry is not None:
                 call.entry.set()
@@ -394,7 +401,7 @@ class CallRunner(Runner):
             self._deliver()
 
     def succeeded_next(self, item: Item) -> None:
-        """A worker that may run callbacks keeps no call."""
+        """The worker takes no next call here, because callbacks may hold it up."""
         self.succeeded(item)
 
     def _deliver(self) -> None:
@@ -406,13 +413,12 @@ class CallRunner(Runner):
                 _each(self._dropped, self._drop_one)
         finally:
             kept, here.kept = here.kept, before
-        if kept:
-            self._call_back(kept)
+            if kept:  # also where an interruption leaves some unsettled: these are set
+                self._call_back(kept)
 
     def _drop_one(self, dropped: tuple[Call, BaseException | None, bool]) -> None:
         call, error, final = dropped
-        call.drop(error, final, dropped)
-        if final or not call.begins:
+        if call.drop(error, final, dropped):
             self.open.discard(call)
 
     def _call_back(self, futures: list[CallFuture]) -> None:
@@ -424,16 +430,21 @@ class CallRunner(Runner):
 
 
 def _each(things: deque[Any], step: Callable[[Any], object]) -> None:
-    """Take each thing and call `step`. An interrupted one is put back. A `for`, as in `Runner.settle`."""
+    """Take each thing and call `step`. An interrupted one is put back. A `for`: no signal handler runs between the end
+    of `popleft` and the `try`."""
+    steps = False
     try:
         for thing in iter(things.popleft, None):
             try:
+                steps = True
                 step(thing)
+                steps = False
             except BaseException:
                 things.appendleft(thing)
                 raise
-    except IndexError:  # there are no more
-        return
+    except IndexError:
+        if steps:
+            raise  # else there are no more
 
 
 class _Callbacks:
@@ -475,7 +486,7 @@ class _Callbacks:
 
 # ---------------------------------------------------------------------------------------------------- in threads
 class ThreadCalls(CallRunner, ThreadRunner):
-    """Of a Caller. A coroutine function runs in a loop of its own."""
+    """Runs the calls of a Caller in threads, those of a coroutine function in a loop of its own."""
 
     def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         call = self.makes_call(resource)
@@ -493,13 +504,15 @@ class ThreadCalls(CallRunner, ThreadRunner):
         return watched
 
     def inside(self) -> Item | None:
-        """The call that runs in this thread, if it is one of this Caller's. A callback runs for none of its items."""
+        """The call that runs in this thread, if it is one of this Caller's. In a callback: one that stands for none,
+        because the worker is taken all the same."""
         if here.runner is not self:
             return None
         return _nothing() if here.call is None else here.call
 
     def wait_for(self, call: WaitedCall) -> None:
-        """Hand it in, and wait for it. RuntimeError: it would wait for itself."""
+        """Hand it in, and wait for it. RuntimeError: it would wait for itself; it would block the loop of its own fn; a
+        signal handler has interrupted the Caller's own work."""
         by = self.inside()
         if by is None:
             if self.held_here():
@@ -517,7 +530,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
             self.unnest(call)
 
     def submit(self, call: FutureCall) -> None:
-        """Hand it in, and wait until the window has room for it; not in a worker of this Caller."""
+        """Hand it in, and wait until the window has room for it. A worker of this Caller does not wait."""
         by = self.inside()
         if self.held_here():
             self.hand_in(call, by)
@@ -562,7 +575,7 @@ def _nothing() -> Item:
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop
 class LoopCalls(CallRunner, LoopRunner):
-    """Of an AsyncCaller."""
+    """Runs the calls of an AsyncCaller in the loop of its first call."""
 
     def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         call = self.makes_call(resource)

@@ -131,7 +131,7 @@ class InlineRunner(Runner):
             if not self.stopping:
                 self._report_to_databases()
         finally:
-            if self._worker == here:  # no call before: a signal handler would keep it
+            if self._worker == here:  # no function is called before: what a handler raised there would keep it claimed
                 self._worker = 0
                 self._left.set()
         if self._drops:
@@ -143,9 +143,10 @@ class InlineRunner(Runner):
             self._left.wait()
 
     def _is_mine(self) -> bool:
+        """Whether this thread does the map's work, from here on if no other one does."""
+        self._left.clear()  # before the look: what is set after it wakes the wait
         if not self._worker:
             self._worker = get_ident()
-            self._left.clear()
         return self._worker == get_ident()
 
     def _next_step(self, wanted: int, end: float) -> Callable[[], object] | None:
@@ -202,7 +203,7 @@ class InlineRunner(Runner):
             super()._dispatch()
 
     def set_timer(self, at: float) -> None:
-        """`_next_step` looks at the time."""
+        """Nothing: `_next_step` looks at the time."""
 
     def do_what_is_due(self) -> None:
         for step in self.locked(self.do_due):
@@ -263,7 +264,7 @@ class InlineRunner(Runner):
         finally:
             self.caller.runs = False
         self._times.end_attempt()
-        if not (self.stopping and self._cancel and isinstance(error, asyncio.CancelledError)):
+        if not (self.is_cancelled() and isinstance(error, asyncio.CancelledError)):
             self._call_ended(item, error)
 
     def _call_ended(self, item: Item, error: BaseException | None) -> None:
@@ -282,7 +283,7 @@ class InlineRunner(Runner):
             self.returned(item)
 
     def _call_timed_out(self, began: float) -> None:
-        """Its time was counted at its end."""
+        """Nothing: `_make_call` has counted its time."""
 
     def _report_end(self, verdicts: Sequence[Verdict | None], *event: Any) -> None:
         for verdict in verdicts:
@@ -307,6 +308,10 @@ class InlineRunner(Runner):
     def held_here(self) -> bool:
         """Whether this thread is inside the map's work. Then the caller is fn, or a signal handler."""
         return super().held_here() or self._worker == get_ident()
+
+    def is_cancelled(self) -> bool:
+        """Whether a coroutine that runs is to be cancelled."""
+        return self.stopping and self._cancel
 
     def close(self, cancel: bool = False) -> None:
         """Stop, and wait for the call that another thread makes. Inside `wait` it only stops the map."""
@@ -340,7 +345,7 @@ class InlineRunner(Runner):
 
 
 class _Caller:
-    """Makes the calls of a plain function. As Workers of a runner it has no threads."""
+    """Makes the calls of a plain function, in the place of the workers of other runners. It has no threads."""
 
     def __init__(self, runner: InlineRunner) -> None:
         self._runner = runner
@@ -371,7 +376,7 @@ class _Caller:
         return []
 
     def abandon(self, item: Item, error: BaseException) -> bool:
-        """The call has ended, or is made by the thread that says this."""
+        """The call has ended, or this thread makes it, so nothing is abandoned: the error is noted."""
         self._runner.late = error
         return False
 
@@ -394,6 +399,7 @@ class _LoopCaller(_Caller):
         self._over: asyncio.Event
         self._task: asyncio.Task[Any] | None = None  # that makes the call
         self._timeout: asyncio.Timeout | None = None  # of the call that runs
+        self._watching: asyncio.TimerHandle | None = None  # calls `_watch` again
 
     def check_thread(self) -> None:
         if asyncio._get_running_loop() is not None:
@@ -429,6 +435,8 @@ class _LoopCaller(_Caller):
     async def _untimed(self, call: Callable[[Item], Coroutine[Any, Any, Any]], item: Item) -> Any:
         self._task = asyncio.current_task()
         try:
+            if self._runner.is_cancelled():  # before there was a task to cancel
+                raise asyncio.CancelledError
             return await call(item)
         finally:
             self._task = None
@@ -440,6 +448,8 @@ class _LoopCaller(_Caller):
                 return await self._untimed(call, item)
         finally:
             self._timeout = None
+            if self._watching is not None:  # the loop goes on with the next call
+                self._watching.cancel()
 
     def _watch(self) -> None:
         """Cancel the call when its time is over."""
@@ -447,7 +457,7 @@ class _LoopCaller(_Caller):
         runner.do_what_is_due()
         wait = runner.scheduler.wake_at - runner.now()
         if self._timeout is not None and wait < math.inf:
-            self._loop.call_later(max(0.0, wait), self._watch)
+            self._watching = self._loop.call_later(max(0.0, wait), self._watch)
 
     def abandon(self, item: Item, error: BaseException) -> bool:
         if self._timeout is not None and self._runner.late is None:
