@@ -471,7 +471,7 @@ def test_a_coroutine_that_is_cancelled_before_it_begins_is_not_called() -> None:
     runner = results._runner
     runner.stop(cancel=True)
     with pytest.raises(asyncio.CancelledError):
-        runner.caller.call(fn, 1)
+        runner.worker.call(fn, 1)
     assert called == [0]
     results.close()
 
@@ -479,12 +479,12 @@ def test_a_coroutine_that_is_cancelled_before_it_begins_is_not_called() -> None:
 def test_who_waits_for_the_work_of_another_thread_sleeps() -> None:
     """The event is set late, by a thread that has done the work before."""
     runner = run(str, range(3))._runner
-    runner._worker, _ = -1, runner._left.set()
+    runner._working, _ = -1, runner._left.set()
     assert not runner._is_mine()
     assert not runner._left.is_set()
-    runner._worker = 0
+    runner._working = 0
     assert runner._is_mine()
-    runner._worker = 0
+    runner._working = 0
 
 
 def test_a_map_that_ends_in_a_running_loop_says_that_its_resource_stays_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,9 +1,10 @@
-"""The runner without threads, for debuggers and tests: all is done in the thread that takes results, while it does.
+"""The runner without threads, for debuggers and tests. All is done in the consumer's thread, inside `next`.
 
-`wait` asks for the next step until there is what the consumer waits for: to read one item, to look items up, to make
-one call, to exchange with a database, or to sleep until one of these is due. What a step is, is decided under the lock;
-it is done without. Before `wait` returns, all results are recorded, and what calls took of shared limits is reported:
-between two calls of `next` nobody would do it. For the same reason no call takes anything of a limit before it begins.
+`wait` does one step after another until there is a result. A step reads an item, looks items up, makes a call,
+exchanges with a database, or sleeps until one of these is due. It is chosen under the lock, and done without it.
+
+Nobody does anything between two calls of `next`. So before `wait` returns, all results are recorded, and what calls
+took of shared limits is reported; and no call takes anything of a limit before it begins.
 
 An item is read when nothing else can be done. Where keys, priorities, batches or look-ups choose among items, the
 window is filled first.
@@ -49,7 +50,7 @@ def interrupts(error: object) -> bool:
 
 
 def _apart(step: Callable[[], object]) -> Iterator[None]:
-    """Do the step below a frame that keeps no caller's, as those of generators: else an error that the user keeps would
+    """Do the step in a generator, whose frame does not refer to its caller's: else an error that the user keeps would
     keep Results alive, which would not end when it is dropped."""
     step()
     yield
@@ -62,15 +63,15 @@ class _Patience:
         self._event = event
         self._scheduler = weakref.ref(scheduler)  # results that are recorded at exit keep no map alive
 
-    def _left(self) -> float:
+    def _seconds(self) -> float:
         scheduler = self._scheduler()
         return math.inf if scheduler is None else scheduler._deadline_at - time.monotonic()
 
     def is_set(self) -> bool:
-        return self._event.is_set() or self._left() <= 0
+        return self._event.is_set() or self._seconds() <= 0
 
     def wait(self, timeout: float) -> bool:
-        self._event.wait(max(0.0, min(timeout, self._left())))
+        self._event.wait(max(0.0, min(timeout, self._seconds())))
         return self.is_set()
 
 
@@ -82,14 +83,14 @@ class InlineRunner(Runner):
         self.now = time.monotonic
         self._wakeup = self.output_changed = Event()
         self.read_next = Event()  # nobody waits for it
-        self.caller = (_LoopCaller if self.options.is_async else _Caller)(self)
-        self.workers = self.caller
+        self.worker = (_LoopWorker if self.options.is_async else _Worker)(self)
+        self.workers = self.worker
         self.is_timed = self.options.timeout is not None or self.options.deadline is not None
         self.late: BaseException | None = None  # why the call that runs comes too late
         if self.owner is not None:
             self.owner.inline = True
         self._single = self.options.batch is None
-        self._worker = 0  # the thread that does the map's work, in `wait` or at the end; 0: none
+        self._working = 0  # the thread that does the map's work, in `wait` or at the end; 0: none
         self._left = Event()  # it does not any longer
         self._drops = False  # closed: what is in the output when `wait` ends is dropped
         self._takes = False  # a call that may start is made at once
@@ -105,7 +106,7 @@ class InlineRunner(Runner):
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: as of ThreadRunner."""
-        self.caller.check_thread()
+        self.worker.check_thread()
         if never_blocks and not self.options.identifies:
             self.source = source
         else:
@@ -120,7 +121,7 @@ class InlineRunner(Runner):
     def wait(self, wanted: int = 1, timeout: float | None = None) -> None:
         """Go on until `wanted` items are in the output, no more come, the map is stopped, or `timeout` seconds have
         passed. RuntimeError: a loop runs in this thread, and fn is `async def`."""
-        self.caller.check_thread()
+        self.worker.check_thread()
         here, end = get_ident(), math.inf if timeout is None else self.now() + timeout
         try:
             self._begin_work()
@@ -131,8 +132,8 @@ class InlineRunner(Runner):
             if not self.stopping:
                 self._report_to_databases()
         finally:
-            if self._worker == here:  # no function is called before: what a handler raised there would keep it claimed
-                self._worker = 0
+            if self._working == here:  # no function is called before: what a handler raised there would keep it claimed
+                self._working = 0
                 self._left.set()
         if self._drops:
             self.locked(self.scheduler.drop)
@@ -145,9 +146,9 @@ class InlineRunner(Runner):
     def _is_mine(self) -> bool:
         """Whether this thread does the map's work, from here on if no other one does."""
         self._left.clear()  # before the look: what is set after it wakes the wait
-        if not self._worker:
-            self._worker = get_ident()
-        return self._worker == get_ident()
+        if not self._working:
+            self._working = get_ident()
+        return self._working == get_ident()
 
     def _next_step(self, wanted: int, end: float) -> Callable[[], object] | None:
         """What to do now. None: return to the consumer."""
@@ -252,17 +253,17 @@ class InlineRunner(Runner):
         item.attempts += 1
         item.began = now()
         try:
-            self.caller.runs = True
+            self.worker.runs = True
             if self.scheduler.reports_starts:
                 self.report(self.scheduler.started, item, self.now())
             self._times.begin()
-            item.result = self.caller.call(self._call, item)
+            item.result = self.worker.call(self._call, item)
         except BaseException as raised:
             if interrupts(raised):
                 raise
             error = raised
         finally:
-            self.caller.runs = False
+            self.worker.runs = False
         self._times.end_attempt()
         if not (self.is_cancelled() and isinstance(error, asyncio.CancelledError)):
             self._call_ended(item, error)
@@ -296,7 +297,7 @@ class InlineRunner(Runner):
         if self.owner is not None:
             self.owner.hold()
         try:
-            self._call = self.call_with(self.caller.enter(self.options.setup))
+            self._call = self.call_with(self.worker.enter(self.options.setup))
         except BaseException as error:
             if interrupts(error):
                 raise
@@ -306,8 +307,8 @@ class InlineRunner(Runner):
 
     # ------------------------------------------------------------------------------------------------ the end
     def held_here(self) -> bool:
-        """Whether this thread is inside the map's work. Then the caller is fn, or a signal handler."""
-        return super().held_here() or self._worker == get_ident()
+        """Whether this thread is inside the map's work. Then fn calls this, or a signal handler."""
+        return super().held_here() or self._working == get_ident()
 
     def is_cancelled(self) -> bool:
         """Whether a coroutine that runs is to be cancelled."""
@@ -323,7 +324,7 @@ class InlineRunner(Runner):
 
     def drop(self) -> None:
         super().drop()
-        if not self._worker:
+        if not self._working:
             self._leave()
 
     def _leave(self) -> None:
@@ -331,20 +332,20 @@ class InlineRunner(Runner):
         here = get_ident()
         try:
             self._begin_work()
-            self._calls_in.run(self.caller.leave, self.error)
+            self._calls_in.run(self.worker.leave, self.error)
         except BaseException as error:
             if interrupts(error):
                 raise
             self.fail(error)
         finally:
-            if self._worker == here:
-                self._worker = 0
+            if self._working == here:
+                self._working = 0
                 self._left.set()
 
     flush = wait_for_databases
 
 
-class _Caller:
+class _Worker:
     """Makes the calls of a plain function, in the place of the workers of other runners. It has no threads."""
 
     def __init__(self, runner: InlineRunner) -> None:
@@ -387,7 +388,7 @@ class _Caller:
         """Nothing runs in another thread."""
 
 
-class _LoopCaller(_Caller):
+class _LoopWorker(_Worker):
     """Makes the calls of an `async def`, in a loop that is kept for the map and runs while a call does. One task of it
     enters and leaves the resource."""
 
