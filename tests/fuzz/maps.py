@@ -132,6 +132,8 @@ class Case:
 
         self.workers = workers = random.choice([1, 2, 3, 8]) if not self.is_inline else 1
         options["workers"] = "inline" if self.is_inline else workers
+        if workers > 1 and random.random() < 0.3:
+            options["workers"] = random.randint(1, workers), workers
         batch = random.choice([2, 3, 10]) if maybe(0.2, batch=2) else 1
         options["order"] = random.choice(["input", "input", "completion"])
         options["errors"] = random.choice(["raise", "return", "return", "drop"])
