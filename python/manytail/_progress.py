@@ -38,11 +38,11 @@ class Meter:
         stats, now = self._stats(), time.monotonic()
         return stats._replace(rate=self._rate(now, stats.done), seconds=now - self._begin)
 
-    def sample(self, done: int) -> None:
-        """So many items are done now. For a map that nobody asks for reports, whose rate is known nevertheless."""
+    def sample(self) -> None:
+        """Note how many items are done. For a map that nobody asks for reports, whose rate is known nevertheless."""
         now = time.monotonic()
         if now - self._seen[-1][0] >= INTERVAL:
-            self._rate(now, done)
+            self._rate(now, self._stats().done)
 
     def _rate(self, now: float, done: int) -> float:
         seen = self._seen

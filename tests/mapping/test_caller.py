@@ -53,6 +53,7 @@ from manytail import (
 )
 from manytail.mapping import _admission, _calls
 from manytail.mapping._calls import FutureCall, WaitedCall
+from manytail.mapping._item import Item
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 
@@ -157,6 +158,67 @@ def test_no_thread_starts_before_the_first_call_nor_more_than_items_are_in_fligh
 
 
 # ---------------------------------------------------------------------------------------------------- what starts when
+def test_as_many_calls_run_at_once_as_there_are_workers() -> None:
+    """Calls that go past the scheduler, from threads that begin together."""
+    for _ in range(part(100)):
+        barrier = threading.Barrier(4)
+
+        def meet(item: int, barrier: threading.Barrier = barrier) -> int:
+            barrier.wait(DEADLINE)
+            return item
+
+        with Caller(meet, workers=4) as caller, Threads() as threads:
+            calls = [threads.start(caller, number) for number in range(8)]
+            assert [one.result() for one in calls] == [*range(8)]
+            assert len(threads_of_callers()) == 4
+
+
+def test_calls_that_succeed_fail_and_are_made_again_are_counted() -> None:
+    failed: set[int] = set()
+
+    def fails_once(item: int) -> int:
+        if item % 3 and item not in failed:
+            failed.add(item)
+            raise OSError
+        if item % 3 == 2:
+            raise LookupError
+        return item
+
+    def call(item: int) -> None:
+        with suppress(LookupError):
+            assert caller(item) == item
+
+    with Caller(fails_once, workers=3, retry=Retry(1, on=OSError, backoff=0)) as caller:
+        with Threads() as threads:
+            for number in range(30):
+                threads.start(call, number)
+        stats = caller.stats()
+        assert (stats.done, stats.failed, stats.retried, stats.calls, stats.in_flight) == (30, 10, 20, 50, 0)
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_threads_that_call_while_another_closes_get_a_result_or_are_told(cancel: bool) -> None:
+    def call_until_the_end(caller: Caller[int, int], begun: threading.Event) -> int:
+        for number in itertools.count():
+            try:
+                assert caller(number) == 2 * number
+            except (RuntimeError, CancelledError):
+                return number
+            begun.set()
+        raise AssertionError
+
+    for _ in range(part(200)):
+        caller, begun = Caller(double, workers=2), threading.Event()
+        with Threads() as threads:
+            calls = [threads.start(call_until_the_end, caller, begun) for _ in range(3)]
+            assert begun.wait(DEADLINE)
+            caller.close(cancel=cancel)
+            done = sum(one.result() for one in calls)
+        runner = caller._begun()
+        assert (runner.open, runner.direct) == (set(), set())
+        assert done <= caller.stats().done <= done + 3
+
+
 def test_items_of_one_key_and_priority_start_in_the_order_in_which_they_came() -> None:
     gate = Gate()
     with Caller(gate, workers=1, key=lambda item: item[0], priority=lambda item: item[1]) as caller:
@@ -780,13 +842,25 @@ def test_an_item_that_waits_for_its_next_attempt_is_not_called_again_at_a_cancel
         called.append(item)
         raise ValueError
 
-    with Caller(fn, retry=Retry(3, backoff=10 * DEADLINE, max_backoff=10 * DEADLINE)) as caller:
-        future = caller.submit(1)
-        wait_until(lambda: caller.stats().retried == 1)
+    with Caller(fn, retry=Retry(3, backoff=10 * DEADLINE, max_backoff=10 * DEADLINE)) as caller, Threads() as threads:
+        future, waiting = caller.submit(1), threads.start(caller, 2)
+        wait_until(lambda: caller.stats().retried == 2)
         caller.close(cancel=True)
+        assert type(waiting.outcome()) is CancelledError
     with pytest.raises(CancelledError):
         future.result(0)
-    assert called == [1]
+    assert sorted(called) == [1, 2]
+
+
+def test_a_call_that_finds_the_queue_of_the_workers_shut_down_is_refused() -> None:
+    """The Caller ends between the look whether it has and the step after it."""
+    with Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        runner.scheduler.ready.shutdown()
+        with pytest.raises(RuntimeError, match="the Caller is closed"):
+            caller(1)
+        assert not runner.direct
 
 
 @ways
@@ -1055,7 +1129,7 @@ def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    with Caller(double) as caller, Threads() as threads:
+    with Caller(double, max_in_flight=16) as caller, Threads() as threads:  # no call goes past the scheduler
         caller(0)
         runner: Any = caller._runner
         with runner._lock:
@@ -1067,6 +1141,20 @@ def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest
             with pytest.raises(KeyboardInterrupt):
                 call()
         assert other.result() == 2
+
+
+def test_a_worker_tells_a_thread_that_its_call_came_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it handles that call alone, and its own success was handled by another thread."""
+    with Threads() as threads, Caller(double) as caller:
+        caller(0)
+        runner: Any = caller._runner
+        with runner._lock:
+            runner._ending = True
+            other = threads.start(caller, 1)
+            wait_until(lambda: runner._events)
+        monkeypatch.setattr(runner.scheduler, "succeeded", lambda item, now: None)
+        runner.succeeded(Item(None))
+        assert type(other.outcome()) is RuntimeError
 
 
 class Interrupted(FutureCall):

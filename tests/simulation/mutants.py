@@ -226,14 +226,14 @@ MUTANTS = [
     Mutant(
         "a retried item goes behind new ones of its key",
         "admission",
-        "self._plain else item.priority][0].put_front(item)",
-        "self._plain else item.priority][0].put(item)",
+        "self.is_plain else item.priority][0].put_front(item)",
+        "self.is_plain else item.priority][0].put(item)",
         17,
     ),
     Mutant(
         "a retried item loses its priority",
         "admission",
-        "item.lane.queues[0 if self._plain else item.priority][0]",
+        "item.lane.queues[0 if self.is_plain else item.priority][0]",
         "next(iter(item.lane.queues.values()))[0]",
         7,
     ),

@@ -213,7 +213,7 @@ class ArrowResults(Results[pa.RecordBatch]):
         rows = self._runner.locked(_take_buffered, self._runner)
         if not rows:  # closed meanwhile
             raise StopIteration
-        self._meter.sample(self._scheduler.finished)
+        self._meter.sample()
         return self._plan.build(rows)
 
     def _fill(self) -> None:

@@ -100,7 +100,7 @@ class Admission:
         self.without_slot = 0
         self.paused: set[Lane] = set()
         self._keyed = keyed
-        self._plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
+        self.is_plain = not keyed and not prioritised  # one lane with one sub-queue, no limits
         self._per_key = per_key
         self._weight_of = weight_of
         self.prepare: Callable[[Lane], None] | None = None  # the gate's, of a new lane: may raise, which fails the item
@@ -115,15 +115,16 @@ class Admission:
         self._numbers = count()
         self._empty_queues = 0  # sub-queues without items that are ready, running or resting; only with priorities
         self._lone = Lane(None, 1, deque())
-        if self._plain:
+        if self.is_plain:
             self._lanes[None] = self._lone
             self._lone.queues[0] = [self.queue.add(self._lone), 0]
+            self.put = self._lone.queues[0][0].put  # makes an item ready
 
     # ------------------------------------------------------------------------------------------------ the reader's
     def assign(self, items: Iterable[Item]) -> None:
         """Give each item its lane. Runs code of the user's keys (`__hash__`, `__eq__`, `__repr__`): call it from one
         thread, without a lock."""
-        if self._plain:
+        if self.is_plain:
             lone = self._lone
             for item in items:
                 item.lane = lone
@@ -185,7 +186,7 @@ class Admission:
                 self._remove_queue(lane, priority)
             if self.forget is not None:
                 self.forget(lane)
-        if self._plain:
+        if self.is_plain:
             self._lone.queues[0][0].put_many(items)
         elif not self._limited:
             self._enqueue_runs(items)
@@ -197,12 +198,12 @@ class Admission:
 
     def retry(self, item: Item) -> None:
         """Make an item ready whose wait is over. It kept its slot, and precedes new items of its key and priority."""
-        item.lane.queues[0 if self._plain else item.priority][0].put_front(item)
+        item.lane.queues[0 if self.is_plain else item.priority][0].put_front(item)
 
     def readmit(self, item: Item) -> None:
         """Admit again an item that has no slot. It comes before new items of its key and priority."""
         lane = item.lane
-        if self._plain:
+        if self.is_plain:
             self._lone.queues[0][0].put_front(item)
         elif not self._limited:
             lane.held += 1
@@ -236,7 +237,7 @@ class Admission:
 
     def finished(self, item: Item) -> None:
         """No further attempt follows: its slot is free."""
-        if self._plain:
+        if self.is_plain:
             return
         lane = item.lane
         lane.held -= 1

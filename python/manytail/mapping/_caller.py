@@ -117,7 +117,7 @@ class Caller(Generic[_T, _R]):
             call.decide(self)  # it does not begin, if it has not
             runner.forget(call)
             raise
-        self._meter.sample(runner.scheduler.finished)
+        self._meter.sample()
         if call.error is not None:
             try:
                 raise call.error
@@ -139,7 +139,7 @@ class Caller(Generic[_T, _R]):
             raise
         if call.refused is not None:
             raise call.refused
-        self._meter.sample(runner.scheduler.finished)
+        self._meter.sample()
         return call.future
 
     def stats(self) -> Stats:
@@ -233,7 +233,7 @@ class AsyncCaller(Generic[_T, _R]):
         runner = self._begun()
         call = _made(self._plan, self._context, runner, item, LoopCall)
         result: _R = await runner.wait_for(call)
-        self._meter.sample(runner.scheduler.finished)
+        self._meter.sample()
         return result
 
     def stats(self) -> Stats:

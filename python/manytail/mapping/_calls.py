@@ -12,9 +12,11 @@ first call of fn (`begin`); who waits for it and gives up (`decide`, Future.canc
 A signal handler may raise inside `settle` and `drop` of a Call. Both may be called again.
 
 Invariants
-    open      what was handed in and whose waiter has not got, and will not get by `_done`, what it waits for
-    _handed   of these, what waits for a free slot of the window
-    _awaited  of these, what a call of the same Caller waits for, and that call
+    open      what was handed in and whose waiter has not got, and will not get by `_done`, what it waits for; without
+              what is in direct
+    direct    the same of calls that the scheduler does not know (ThreadCalls)
+    _handed   of open, what waits for a free slot of the window
+    _awaited  of open, what a call of the same Caller waits for, and that call
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import operator
 import threading
 from _thread import get_ident
 from collections import deque
@@ -32,10 +35,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from manytail._queue import Event, Held
+from manytail.errors import ShutDown
 
 from ._item import Batch, Item, add_note
 from ._loop_runner import LoopRunner
 from ._runner import Runner
+from ._scheduler import WINDOW_LIMIT
 from ._thread_runner import ThreadRunner
 from ._threads import Thread, holds_lock_of
 
@@ -48,6 +53,7 @@ class _Here(threading.local):
     runner: Runner | None = None  # the one whose worker or loop this thread is
     call: Item | None = None  # the call that it runs
     kept: list[CallFuture] | None = None  # futures whose callbacks it calls later. None: it calls them at once
+    succeeded: list[int]  # one number: direct calls that it has made with success
 
 
 here = _Here()
@@ -61,7 +67,7 @@ _BEGIN = object()  # the claim of all who want a call to begin: its worker, and 
 class Call(Item):
     """An item that was handed in, for one who waits."""
 
-    __slots__ = ("_claims", "begins", "came", "entry", "refused")
+    __slots__ = ("_claims", "begins", "came", "direct", "entry", "refused")
 
     waits_for_entry = False
 
@@ -70,6 +76,7 @@ class Call(Item):
         self._claims: list[object] = []  # the first decides. A list: its append is atomic, and needs no lock
         self.begins: bool | None = None  # True: begun, or done without a call. False: cancelled. None: not decided
         self.came = False  # its arrival is handled
+        self.direct = False  # it goes past the scheduler, which does not know it
         self.entry: Event | None = None  # set when the window has room for it; None: it had
         self.refused: BaseException | None = None  # the Caller had ended before
 
@@ -128,8 +135,10 @@ class WaitedCall(Call):
         self._wake = over.release
 
     def _set(self) -> None:
-        with suppress(RuntimeError):  # it is released already
+        try:
             self._wake()
+        except RuntimeError:  # it was released before. (`suppress` is interpreted code, and costs more than the rest)
+            return
 
 
 class CallFuture(Future[Any]):
@@ -219,6 +228,7 @@ class CallRunner(Runner):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.open: set[Call] = set()
+        self.direct: set[Call] = set()
         self._handed: deque[Call] = deque()
         self._awaited: dict[Call, Item] = {}
         self._done: deque[Call] = deque()  # to be settled
@@ -247,19 +257,31 @@ class CallRunner(Runner):
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def _came(self, call: Call, by: Item | None) -> None:
-        scheduler = self.scheduler
-        if self._ending or scheduler.halted:
-            call.refused = RuntimeError("the Caller is closed" if scheduler.error is None else "the Caller has failed")
-            call.refused.__cause__ = scheduler.error
+        if self._ending or self.scheduler.halted:
+            call.refused = self._refusal()
             self._dropped.append((call, call.refused, False))
             return
         call.came = True
-        if by is None and scheduler.room() <= self._looking:
+        if by is None and self.scheduler.room() <= self._looking:
             if call.waits_for_entry:
                 call.entry = Event()
             self._handed.append(call)
         else:
             self._let_in([call])
+
+    def _refusal(self) -> BaseException:
+        """What a call raises that is handed in after the end."""
+        error = self.scheduler.error
+        refusal = RuntimeError("the Caller is closed" if error is None else "the Caller has failed")
+        refusal.__cause__ = error
+        return refusal
+
+    def _adopt(self, call: Call) -> None:
+        """The scheduler gets a call that went past it: nobody is to call it, or it has failed."""
+        call.direct = False
+        self.open.add(call)
+        self.direct.discard(call)
+        self.scheduler.in_flight += 1
 
     def _let_in(self, calls: list[Call]) -> None:
         """The window has room for them."""
@@ -293,7 +315,7 @@ class CallRunner(Runner):
             self._feed(len(self._pending))  # they had room already, and come back from the look-up
         if self._handed and (room := scheduler.room() - self._looking) > 0:
             self._let_in([self._handed.popleft() for _ in range(min(room, len(self._handed)))])
-        if self._ending and not (self._handed or self._looking or scheduler.ended):
+        if self._ending and not (self._handed or self._looking or self.direct or scheduler.ended):
             scheduler.input_ended()
             if scheduler.gate is not None:
                 scheduler.dispatch(self.now())  # batches that are not full start now
@@ -366,7 +388,7 @@ class CallRunner(Runner):
 
     def _drop(self, final: bool) -> None:
         error = self.scheduler.error
-        for call in list(self.open):
+        for call in [*self.open, *self.direct]:
             if error is None and not call.came:  # nothing was lost: it will come, and is refused then
                 continue
             if call.entry is not None:
@@ -386,6 +408,8 @@ class CallRunner(Runner):
         for each in gone:
             each.error = CancelledError()
         if gone and len(gone) == len(members):
+            if gone[0].direct:
+                self._events.append((self._adopt, gone[0]))
             self._refuse(item, [each.error for each in gone])
             return True
         return False
@@ -397,7 +421,7 @@ class CallRunner(Runner):
 
     def succeeded(self, item: Item) -> None:
         super().succeeded(item)
-        if self._done:
+        if self._done or self._dropped:  # the latter: of another thread's event
             self._deliver()
 
     def succeeded_next(self, item: Item) -> None:
@@ -420,6 +444,7 @@ class CallRunner(Runner):
         call, error, final = dropped
         if call.drop(error, final, dropped):
             self.open.discard(call)
+            self.direct.discard(call)
 
     def _call_back(self, futures: list[CallFuture]) -> None:
         if here.runner is self and not self.options.is_async:
@@ -486,13 +511,37 @@ class _Callbacks:
 
 # ---------------------------------------------------------------------------------------------------- in threads
 class ThreadCalls(CallRunner, ThreadRunner):
-    """Runs the calls of a Caller in threads, those of a coroutine function in a loop of its own."""
+    """Runs the calls of a Caller in threads, those of a coroutine function in a loop of its own.
+
+    Where the scheduler has nothing to decide, a WaitedCall goes past it, straight into the queue of the workers. It is
+    in `direct` until it succeeds. If it is not to be called, or fails, the scheduler adopts it."""
+
+    workers: Any  # ThreadWorkers; or CoroutineWorkers, which get no direct calls
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        scheduler = self.scheduler
+        is_plain = scheduler.is_plain and self.memory is None and not self.options.is_async
+        is_plain = is_plain and scheduler.window >= WINDOW_LIMIT  # which limits no calls that threads wait for
+        # What a direct call passes through. None: no call is direct.
+        self._entry = (self.direct.add, scheduler.admission.put) if is_plain else None
+        self._succeeded: list[list[int]] = []  # how many direct calls have, by worker
+
+    @property
+    def finished(self) -> int:
+        return self.scheduler.finished + sum(number for (number,) in self._succeeded)
+
+    @property
+    def in_flight(self) -> int:
+        return self.scheduler.in_flight + len(self.direct)
 
     def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         call = self.makes_call(resource)
         here.runner = self
         if self.options.is_async:
             return call
+        here.succeeded = [0]
+        self._succeeded.append(here.succeeded)
 
         def watched(item: Item) -> Any:
             here.call = item
@@ -517,7 +566,10 @@ class ThreadCalls(CallRunner, ThreadRunner):
         if by is None:
             if self.held_here():
                 raise RuntimeError("a call in a signal handler that has interrupted this Caller's own work")
-            self.hand_in(call)
+            if self._entry is None or self._ending or self.scheduler.halted:
+                self.hand_in(call)
+            else:
+                self._hand_to_workers(call, self._entry)
             call.wait()
             return
         if self.options.is_async:
@@ -528,6 +580,35 @@ class ThreadCalls(CallRunner, ThreadRunner):
             call.wait()
         finally:
             self.unnest(call)
+
+    def _hand_to_workers(self, call: WaitedCall, entry: tuple[Callable[[Call], object], ...]) -> None:
+        """Hand it in past the scheduler. No signal handler runs between the steps of `entry`, which the interpreter
+        does not carry out: each call in `direct` is in the queue, and is taken out by the worker that gets it."""
+        call.direct = call.came = True
+        try:
+            deque(map(operator.call, entry, (call, call)), 0)
+        except ShutDown:  # the Caller has ended since the caller of this looked
+            self.direct.discard(call)
+            if call.decide(entry):  # else its end has dropped the call
+                raise self._refusal() from None
+        if self.workers.lacks(len(self.direct) + self.scheduler.in_flight):
+            self.report(self.workers.items_came, 1)
+
+    def succeeded(self, item: Item) -> None:
+        if self._entry is None or not (isinstance(item, WaitedCall) and item.direct):
+            super().succeeded(item)
+            return
+        item.done = True
+        here.succeeded[0] += 1
+        self.direct.discard(item)
+        if self._ending:
+            self.report(int)  # `close` may wait for this one
+        item._set()
+
+    def failed(self, item: Item, error: BaseException) -> None:
+        if isinstance(item, WaitedCall) and item.direct:
+            self._events.append((self._adopt, item))
+        super().failed(item, error)
 
     def submit(self, call: FutureCall) -> None:
         """Hand it in, and wait until the window has room for it. A worker of this Caller does not wait."""

@@ -338,7 +338,7 @@ class Taken:
         if items:
             scheduler = self._runner.scheduler
             self._runner.report(scheduler.took, items)
-            self._meter.sample(scheduler.finished)
+            self._meter.sample()
             self._stride = scheduler.window // STRIDES
 
 

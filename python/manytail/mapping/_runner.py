@@ -567,14 +567,24 @@ class Runner:
         self.scheduler.timings = first = self.scheduler.timings + timings
         self._timings = (first, *(one for one in self._timings[1:] if one is not timings))
 
+    @property
+    def finished(self) -> int:
+        """How many items are done."""
+        return self.scheduler.finished
+
+    @property
+    def in_flight(self) -> int:
+        """How many items have come in and are not done, or their results were not taken."""
+        return self.scheduler.in_flight
+
     def stats(self) -> Stats:
         """Where the map stands, read without the lock: each number is right, but they may be of different moments."""
         scheduler = self.scheduler
         times = sum(self._timings, Timings())
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
-            done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
-            in_flight=scheduler.in_flight, calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
+            done=self.finished + scheduler.failures_that_end, failed=scheduler.failures,
+            in_flight=self.in_flight, calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
             remembered=scheduler.remembered, workers=scheduler.allowed, waited=waited, ran=ran,
             spent=MappingProxyType(scheduler.spent.copy()),
         )  # fmt: skip

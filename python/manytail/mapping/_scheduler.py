@@ -186,6 +186,12 @@ class Scheduler:
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
     @property
+    def is_plain(self) -> bool:
+        """Whether an item that came in need only be put into the queue, and its success need not be reported."""
+        reports = self.reports_starts or self._delivers or self._sizeof is not None
+        return self.gate is None and self.admission.is_plain and not reports
+
+    @property
     def allowed(self) -> int:
         """How many calls may run at once."""
         return self.options.workers if self.gate is None else self.gate.allowed

@@ -138,10 +138,14 @@ class ThreadWorkers:
         if len(self._counting) < self._limit:
             self._items += items
             scheduler = self._runner.scheduler
-            wanted = min(scheduler.allowed, self._items, scheduler.in_flight)
+            wanted = min(scheduler.allowed, self._items, self._runner.in_flight)
             for _ in range(wanted - len(self._counting)):
                 if scheduler.halted or not self._add():
                     return
+
+    def lacks(self, items: int) -> bool:
+        """Whether a thread should be started when so many items are in flight. Any thread may ask."""
+        return len(self._counting) < min(items, self._limit)
 
     def abandon(self, item: Item, error: BaseException) -> bool:
         worker = self._at_work.get(item)
