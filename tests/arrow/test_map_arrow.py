@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import gc
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -411,20 +412,41 @@ def test_remembered_results_are_not_called_for(sqlite: Database) -> None:
         list(map_arrow(fn, NUMBERS, LONG, remember=shared))
 
 
-def test_metrics() -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+def test_metrics(asynchronous: bool) -> None:
     def fn(row: Any) -> int:
         if seen[row.n] == 0 and row.n in (1, 2):
             seen[row.n] += 1
             raise RetryLater(0.01) if row.n == 1 else ValueError
         return 1
 
+    async def afn(row: Any) -> int:
+        await asyncio.sleep(0.02)
+        return fn(row)
+
     seen: Counter[int] = Counter()
-    results = map_arrow(fn, NUMBERS.slice(0, 3), LONG, metrics=True, retry=Retry(1, backoff=0), columns="replace")
+    options: dict[str, Any] = {"metrics": True, "retry": Retry(1, backoff=0), "columns": "replace"}
+    results = map_arrow(afn if asynchronous else fn, NUMBERS.slice(0, 3), LONG, **options)
     assert results.schema.names == ["x", "_call"]
     calls = [row["_call"] for row in rows_of(results)]
     assert [call["attempts"] for call in calls] == [1, 1, 2]
     assert [call["deferred"] for call in calls] == [0.0, 0.01, 0.0]
-    assert all(call["ran"] > 0 and call["waited"] >= 0 for call in calls)
+    assert all(call["ran"] > 0.019 * asynchronous and call["waited"] >= 0 for call in calls)
+
+
+def test_a_batch_divides_its_time_among_its_rows_and_halves_are_calls() -> None:
+    def fn(rows: Any) -> Any:
+        time.sleep(0.01)
+        if any(row.n == 3 for row in rows):
+            raise ValueError
+        return [row.n for row in rows]
+
+    batch = Batch(4, linger=10)
+    results = map_arrow(fn, NUMBERS.slice(0, 4), LONG, batch=batch, workers=1, errors="column", metrics=True)
+    calls = [row["_call"] for row in rows_of(results)]
+    assert [call["attempts"] for call in calls] == [2, 2, 3, 3]  # 0 to 3; 0 and 1, 2 and 3; 2, 3
+    assert sum(call["ran"] for call in calls) >= 5 * 0.01
+    assert calls[0]["ran"] == calls[1]["ran"]
 
 
 def test_time_zone_is_that_of_naive_results_for_an_aware_column() -> None:

@@ -1,4 +1,4 @@
-"""`metrics=True`: what is measured of a call that was abandoned. tests/spark/test_metrics.py has the rest."""
+"""`metrics=True`: what is measured of a call that was abandoned. test_map_arrow.py has the rest."""
 
 import time
 from typing import Any

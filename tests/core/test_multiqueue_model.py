@@ -299,6 +299,6 @@ def test_any_sequence_of_calls_answers_as_the_model_does(new_bulk, selection):
     # staticmethod: a function in a class body would become a method
     chosen = selection if isinstance(selection, str) else staticmethod(selection)
     machine = type("Machine", (Machine,), {"new": new_bulk, "selection": chosen})
-    limits = settings(max_examples=count(40, 1_000), stateful_step_count=50, deadline=None, database=None,
+    limits = settings(max_examples=count(25, 1_000), stateful_step_count=50, deadline=None, database=None,
                       suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     run_state_machine_as_test(machine, settings=limits)

@@ -1,5 +1,5 @@
 """The databases of these tests."""
 
-from support.databases import database, postgresql, server, sqlite
+from support.databases import away, database, own_server, postgresql, restarted, server, sqlite
 
-__all__ = ["database", "postgresql", "server", "sqlite"]
+__all__ = ["away", "database", "own_server", "postgresql", "restarted", "server", "sqlite"]

@@ -30,7 +30,7 @@ from manytail.mapping._gate import Gate
 from manytail.mapping._grants import Answer
 from manytail.mapping._ledger import LATE
 
-from .test_remember import Service, own_server  # noqa: F401 - a fixture
+from .test_remember import Service
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database of its own for each test")
 
@@ -434,17 +434,14 @@ def test_the_deadline_does_not_wait_for_a_slot(sqlite, mapped):
 
 
 @everywhere
-def test_the_deadline_does_not_wait_for_the_database_of_a_limit(own_server, mapped):  # noqa: F811
-    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
-    own_server.stop()
+def test_the_deadline_does_not_wait_for_the_database_of_a_limit(away, mapped):
+    shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
     results = mapped(service, range(20), limits=rate(shared, 10.0), deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 20
     assert service.calls == []
 
 
-def test_a_map_whose_database_was_away_does_not_hold_up_the_interpreters_exit(own_server):  # noqa: F811
-    url = own_server.url()
-    own_server.stop()
+def test_a_map_whose_database_was_away_does_not_hold_up_the_interpreters_exit(away):
     run_script(
         """
 import asyncio, gc, sys
@@ -462,7 +459,7 @@ async def main():
 
 asyncio.run(main())
 """,
-        arguments=[url],
+        arguments=[away],
     )
 
 
@@ -484,9 +481,8 @@ def test_another_rate_is_logged_and_holds(sqlite, caplog):
 
 
 @everywhere
-def test_a_database_that_stays_away_fails_the_map_before_a_call(own_server, mapped):  # noqa: F811
-    shared, service = Shared(own_server.url(), "a", outage_timeout=0.3), Service()
-    own_server.stop()
+def test_a_database_that_stays_away_fails_the_map_before_a_call(away, mapped):
+    shared, service = Shared(away, "a", outage_timeout=0.3), Service()
     for limit in (Rate(10.0, shared=shared, name="a"), Budget(10.0, shared=shared, name="b")):
         with pytest.raises(SharedUnavailable):
             mapped(service, range(3), limits=limit)

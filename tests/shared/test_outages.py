@@ -138,15 +138,6 @@ def test_a_lock_that_is_held_too_long(sqlite, monkeypatch):
     assert shared.remembered() == 2
 
 
-@pytest.fixture
-def own_server():
-    if why := postgres.missing():
-        pytest.skip(why)
-    made = postgres.Server()
-    yield made
-    made.remove()
-
-
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_server_that_goes_away_and_comes_back(own_server, mode, caplog):
     shared = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE)
@@ -262,10 +253,10 @@ def test_a_full_disk(kind, request):
         folder.rmdir()
 
 
-def test_a_thread_that_gives_up_waits_no_longer(server):
+def test_a_thread_that_gives_up_waits_no_longer(away):
     import threading
 
-    shared = Shared(server.url().replace(str(server.port), "1"), "a", outage_timeout=10 * DEADLINE)
+    shared = Shared(away, "a", outage_timeout=10 * DEADLINE)
     give_up = threading.Event()
     with Threads() as threads:
         task = threads.start(shared._store().look_up, [ID], give_up)

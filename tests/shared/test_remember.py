@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from support import counts, postgres
+from support import counts
 from support.maps import budget, concurrently, everywhere, inline, mapped, rate
 from support.process import environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
@@ -483,15 +483,6 @@ def test_the_threads_of_a_map_in_a_loop(sqlite):
 
 
 # ---------------------------------------------------------------------------------------------------- outages
-@pytest.fixture
-def own_server():
-    if why := postgres.missing():
-        pytest.skip(why)
-    made = postgres.Server()
-    yield made
-    made.remove()
-
-
 @everywhere
 def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_server, mapped, caplog):
     shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
@@ -524,18 +515,16 @@ def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
 
 
 @everywhere
-def test_the_deadline_does_not_wait_for_the_database(own_server, mapped):
-    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
-    own_server.stop()
+def test_the_deadline_does_not_wait_for_the_database(away, mapped):
+    shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
     results = mapped(service, range(100), remember=shared, deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []
 
 
 @inline
-def test_the_deadline_does_not_wait_inline_for_the_database_of_a_limit(own_server, mapped):
-    shared, service = Shared(own_server.url(), "a", outage_timeout=10 * DEADLINE), Service()
-    own_server.stop()
+def test_the_deadline_does_not_wait_inline_for_the_database_of_a_limit(away, mapped):
+    shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
     results = mapped(service, range(100), limits=rate(shared, 1e3), deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
     assert service.calls == []

@@ -4,8 +4,9 @@ their source."""
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 FILES = {
@@ -42,16 +43,19 @@ class Code:
 
 def load(name: str, change: tuple[str, str] | None = None) -> ModuleType:
     """A copy of the module, with that change."""
+    module = ModuleType(FILES[name])  # not of its spec: where that is compiled this would be the module itself
+    module.__package__ = FILES[name].rpartition(".")[0]
+    exec(compiled(name, change), vars(module))
+    return module
+
+
+@cache
+def compiled(name: str, change: tuple[str, str] | None) -> CodeType:
     spec = importlib.util.find_spec(FILES[name])
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).with_name(f"{FILES[name].rpartition('.')[2]}.py").read_text(encoding="utf-8")
-    if change is not None:
-        source = replaced(source, *change)
-    module = ModuleType(FILES[name])  # not of its spec: where that is compiled this would be the module itself
-    module.__package__ = FILES[name].rpartition(".")[0]
-    exec(compile(source, spec.origin, "exec"), vars(module))
-    return module
+    return compile(source if change is None else replaced(source, *change), spec.origin, "exec")
 
 
 def replaced(source: str, old: str, new: str) -> str:

@@ -64,18 +64,10 @@ def traces() -> str:
 def test_a_seed_replays_exactly() -> None:
     """In this process, and in one with other hashes and addresses."""
     script = "from simulation.test_simulation import traces\nprint(traces(), end='')"
-    here = traces()
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        ran = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=Path(__file__).parents[1],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert ran.stdout == here
+    environment = {**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"}
+    call = [sys.executable, "-c", script]
+    there = subprocess.check_output(call, cwd=Path(__file__).parents[1], env=environment, text=True)
+    assert there == traces()
 
 
 def test_worlds_reach_every_situation() -> None:
@@ -85,7 +77,10 @@ def test_worlds_reach_every_situation() -> None:
     for seed in range(600):
         lines = [line for line in replay(seed, code).splitlines() if line[:10].strip()[:1].isdigit()]
         happened.update({line[12:22].strip() for line in lines})
-    assert {event for event in SITUATIONS if happened[event] < 5} == set()
+        missing = {event for event in SITUATIONS if happened[event] < 5}
+        if not missing:
+            break
+    assert missing == set()
 
 
 @pytest.mark.parametrize("seed", [10_000, 10_008, 10_017, 10_027])

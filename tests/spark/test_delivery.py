@@ -47,18 +47,6 @@ def test_key_is_none_without_one_and_as_in_a_row_with_one(spark: Any) -> None:
         assert source.transform(map_concurrent, fn, "key string", key=key).collect()[0].key == expected
 
 
-def test_kwargs_do_not_count(spark: Any) -> None:
-    df = spark.range(1).transform(map_concurrent, lambda row, **more: str(more), "x string")
-    assert df.collect()[0].x == "{}"
-
-
-def test_async_functions_get_it_too(spark: Any) -> None:
-    async def fn(row: Any, delivery: Delivery) -> int:
-        return delivery.attempt
-
-    assert spark.range(1).transform(map_concurrent, fn, "x int").collect()[0].x == 1
-
-
 def test_idempotency_keys_are_the_same_in_every_partitioning(spark: Any, conf: Any) -> None:
     df = spark.range(0, 500).selectExpr(
         "id", "concat('v', id) AS text", "timestamp_seconds(id * 3600) AS t", "array(id, null) AS list"

@@ -375,8 +375,10 @@ def test_a_row_of_100_mb(spark: Any, conf: Any, through: Any) -> None:
     assert [tuple(row) for row in rows] == [(0, 1, "Y"), (1, size, "X"), (2, 1, "Y"), (3, 1, "Y")]
 
 
-@pytest.mark.parametrize("key", ["CAST(null AS string)", "CASE WHEN id % 3 > 0 THEN id % 3 END"])
-@pytest.mark.parametrize("order", ["input", "key", "completion"])
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [("CAST(null AS string)", "key"), *(("CASE WHEN id % 3 > 0 THEN id % 3 END", order) for order in ("input", "key"))],
+)
 def test_null_keys(spark: Any, key: str, order: Any) -> None:
     """Null is a key like any other: one call at a time here, so the rows of each key come in their order."""
     df = spark.range(0, 300, 1, 2).withColumn("k", F.expr(key))

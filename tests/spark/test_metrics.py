@@ -7,7 +7,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from support.databases import Database
 
-from manytail import Batch, Rate, Retry, RetryLater, Shared
+from manytail import Rate, Retry, RetryLater, Shared
 from manytail.spark import map_concurrent
 
 
@@ -62,31 +62,3 @@ def test_remembered_rows_and_equal_rows_cost_nothing(spark: Any, sqlite: Databas
     assert run(dedup=10) == [called] * 4 + [answered] * 4
     run(remember=shared)
     assert run(remember=shared) == [answered] * 8
-
-
-def test_a_batch_divides_its_time_among_its_rows_and_halves_are_calls(spark: Any) -> None:
-    def fn(rows: Any) -> Any:
-        time.sleep(0.05)
-        if any(row.id == 3 for row in rows):
-            raise ValueError
-        return [row.id for row in rows]
-
-    df = spark.range(0, 4, 1, 1).transform(
-        map_concurrent, fn, "n long", batch=Batch(4, linger=10), workers=1, errors="column", metrics=True
-    )
-    calls = [row._call for row in df.collect()]
-    assert [call.attempts for call in calls] == [2, 2, 3, 3]  # 0 to 3; 0 and 1, 2 and 3; 2, 3
-    assert sum(call.ran for call in calls) >= 5 * 0.05
-    assert calls[0].ran == calls[1].ran
-
-
-def test_a_coroutine_is_measured_too(spark: Any) -> None:
-    async def fn(row: Any) -> Any:
-        import asyncio
-
-        await asyncio.sleep(0.02)
-        return row.id
-
-    rows = spark.range(0, 2, 1, 1).transform(map_concurrent, fn, "n long", metrics=True).collect()
-    assert [row._call.attempts for row in rows] == [1, 1]
-    assert all(row._call.ran >= 0.02 for row in rows)

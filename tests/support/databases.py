@@ -8,14 +8,35 @@ import pytest
 
 from support import postgres
 
+_numbers = iter(range(1_000_000))
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[postgres.Server]:
+
+def _running() -> Iterator[postgres.Server]:
     if why := postgres.missing():
         pytest.skip(why)
     made = postgres.Server()
     yield made
     made.remove()
+
+
+server = pytest.fixture(_running, scope="session", name="server")
+restarted = pytest.fixture(_running, scope="session", name="restarted")
+
+
+@pytest.fixture
+def own_server(restarted: postgres.Server) -> Iterator[postgres.Server]:
+    """A server that the test may stop, with a database of its own."""
+    restarted.database = f"db{next(_numbers)}"
+    restarted.execute(f"CREATE DATABASE {restarted.database}", database="postgres")
+    yield restarted
+    if not restarted.runs:
+        restarted.start()
+
+
+@pytest.fixture
+def away(server: postgres.Server) -> str:
+    """The URL of a server that does not run, one for each test: what is waited for is the same for all of one URL."""
+    return server.url(database=f"db{next(_numbers)}").replace(f":{server.port}/", ":1/")
 
 
 class Database(NamedTuple):
@@ -24,9 +45,6 @@ class Database(NamedTuple):
     url: str
     kind: str
     query: Any
-
-
-_numbers = iter(range(1_000_000))
 
 
 @pytest.fixture

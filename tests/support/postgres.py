@@ -57,6 +57,8 @@ def free_port() -> int:
 class Server:
     """One server. `url` is that of its superuser. stop and start leave the data as they are."""
 
+    database = "postgres"
+
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="manytail-postgres-", dir="/tmp"))
         self.port = free_port()
@@ -70,10 +72,10 @@ class Server:
         self._run("initdb", "-D", self.data, f"--pwfile={password}", *options)
         self.start()
 
-    def url(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
-        return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
+    def url(self, user: str = "tester", password: str = PASSWORD, database: str = "") -> str:
+        return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database or self.database}"
 
-    def execute(self, *statements: str, database: str = "postgres") -> list[Any]:
+    def execute(self, *statements: str, database: str = "") -> list[Any]:
         """Run each statement in its own transaction. Returns the rows of the last one."""
         import psycopg
 
@@ -98,8 +100,12 @@ class Server:
         postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
         os.killpg(os.getpgid(postmaster), number)
 
+    @property
+    def runs(self) -> bool:
+        return (self.data / "postmaster.pid").exists()
+
     def remove(self) -> None:
-        if (self.data / "postmaster.pid").exists():
+        if self.runs:
             self.stop("immediate")
         shutil.rmtree(self.folder)
 
