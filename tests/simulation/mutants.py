@@ -139,7 +139,8 @@ MUTANTS = [
     # ------------------------------------------------------------------------------------------------ what starts first
     Mutant("a retried item goes behind new ones of its key", "admission",
         "self.is_plain else item.priority][0].put_front(item)", "self.is_plain else item.priority][0].put(item)", 17),
-    Mutant("a retried item loses its priority", "admission", "item.lane.queues[0 if self.is_plain else item.priority][0]",
+    Mutant("a retried item loses its priority", "admission",
+        "item.lane.queues[0 if self.is_plain else item.priority][0]",
         "next(iter(item.lane.queues.values()))[0]", 7),
     Mutant("weights are ignored", "admission", "weight = 1 if self._weight_of is None else self._weight_of(item)",
         "weight = 1", 106),
