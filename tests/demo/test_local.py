@@ -66,6 +66,7 @@ def test_ctrl_c_ends_every_process_with_one_word(start_bare, when):
         if line.startswith(when):
             os.killpg(process.pid, signal.SIGINT)  # to every process of the group, as a terminal does
             break
+    assert line.startswith(when)
     _, errors = process.communicate(timeout=120)
     assert errors == "Stopped.\n"
     assert process.returncode == 130

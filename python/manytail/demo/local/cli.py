@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
+from signal import SIG_IGN, SIGINT, default_int_handler, signal
 
 from manytail import Results, Shared
 
@@ -22,6 +22,8 @@ from .page import page
 KILLED_AT = 0.6  # of the items are paid for
 FEWEST = 150  # items; fewer would not use up the quota
 TICK = 0.1  # seconds between two looks at the API's log
+
+interrupted: list[int] = []  # signals that came
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -40,6 +42,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo and returns the exit status."""
     options = parse(arguments)
+    signal(SIGINT, interrupt)
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             seen = run(options.items, Path(folder) / "run.db")
@@ -132,8 +135,16 @@ def step(name: str, text: str) -> None:
     print(f"{name:<8} {text}", flush=True)
 
 
+def interrupt(number: int, frame: object) -> None:
+    """Ctrl-C: the next `bar` raises. CPython drops what a handler raises during a finalizer. A second one raises."""
+    interrupted.append(number)
+    signal(SIGINT, default_int_handler)
+
+
 def bar(done: int = 0, items: int = 0) -> None:
     """A line that is drawn over itself; without arguments it is cleared. Nothing where no terminal shows it."""
+    if interrupted:
+        raise KeyboardInterrupt
     if sys.stdout.isatty():
         filled = "#" * (40 * done // items) if items else ""
         text = f"         [{filled:<40}] {done} of {items}" if items else ""
