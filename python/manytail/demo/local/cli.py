@@ -5,13 +5,14 @@ Exit status: 0 every claim holds; 1 one does not, or the demo failed; 2 a wrong 
 
 import argparse
 import multiprocessing
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, default_int_handler, signal
+from signal import SIGINT
 
 from manytail import Results, Shared
 
@@ -42,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo and returns the exit status."""
     options = parse(arguments)
-    signal(SIGINT, interrupt)
+    signal.signal(SIGINT, interrupt)
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             seen = run(options.items, Path(folder) / "run.db")
@@ -91,12 +92,13 @@ def run(items: int, database: Path) -> Seen:
 def run_and_kill(service: api.Api, urls: Sequence[str], database: Path) -> float:
     """Returns when the process was killed, after the API has answered what it still asked for."""
     process = multiprocessing.get_context("spawn").Process(target=run_alone, args=(urls, database), daemon=True)
-    process.start()
+    with masked():
+        process.start()
     try:
         while (paid := sum(event.run == "job" and event.status == 200 for event in service.log().events)) \
                 < KILLED_AT * len(urls):  # fmt: skip
-            bar(paid, len(urls))
             process.join(TICK)
+            bar(paid, len(urls))
             if process.exitcode is not None:
                 raise RuntimeError(f"the run ended by itself, with exit status {process.exitcode}")
     finally:
@@ -111,9 +113,22 @@ def run_and_kill(service: api.Api, urls: Sequence[str], database: Path) -> float
     return killed
 
 
+@contextmanager
+def masked() -> Iterator[None]:
+    """A process that is started here gets no Ctrl-C, not even while it starts. Windows has no such mask."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [SIGINT])
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [SIGINT])
+    else:
+        yield
+
+
 def run_alone(urls: Sequence[str], database: Path) -> None:
     """What the process that is killed does."""
-    signal(SIGINT, SIG_IGN)  # Ctrl-C is for the demo, which then kills this process
+    signal.signal(SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo, which then kills this process
     for _ in job.mapped(urls, database):
         pass
 
@@ -138,7 +153,7 @@ def step(name: str, text: str) -> None:
 def interrupt(number: int, frame: object) -> None:
     """Ctrl-C: the next `bar` raises. CPython drops what a handler raises during a finalizer. A second one raises."""
     interrupted.append(number)
-    signal(SIGINT, default_int_handler)
+    signal.signal(SIGINT, signal.default_int_handler)
 
 
 def bar(done: int = 0, items: int = 0) -> None:
