@@ -13,7 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from math import log
 from multiprocessing.connection import Connection
@@ -121,11 +121,14 @@ def serve(pipe: Connection) -> None:
     signal(SIGINT, SIG_IGN)  # Ctrl-C is for the demo, which then closes the pipe
     with Server() as server, ThreadPoolExecutor(1) as thread:
         thread.submit(server.serve_forever, 0.05)
-        pipe.send(server.server_address[1])
-        with suppress(EOFError, OSError):
+        try:
+            pipe.send(server.server_address[1])
             while pipe.recv():
                 pipe.send(server.log())
-        server.shutdown()
+        except (EOFError, OSError):
+            pass  # the demo has closed the pipe, or has ended
+        finally:
+            server.shutdown()
 
 
 class Api:
