@@ -39,7 +39,7 @@ help: ## print this
 
 demo: $(MADE)/demo ## enrich a month of New York flights with Spark and write a report (ARGS=--all: the year)
 	@echo "--> running the flights job"
-	$(BIN)/python -m manytail demo $(ARGS)
+	$(BIN)/python -m manytail demo --spark $(ARGS)
 
 test: $(MADE)/dev ## run the whole test suite (ARGS: arguments of pytest)
 	@echo "--> running the tests"

@@ -3,8 +3,8 @@
     python examples/flights/enrich_flights.py [--out DIR]
 
 A user of manytail writes what is in manytail/demo/enrich.py: `fetch`, one call for one row, and `enrich`, one
-`df.transform(map_concurrent, ...)`. Here it is used as in any Spark program; `python -m manytail demo` does the same
-with a progress bar, checks and a report.
+`df.transform(map_concurrent, ...)`. Here it is used as in any Spark program; `python -m manytail demo --spark` does
+the same with a progress bar, checks and a report.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""The command line without Spark: its options, and what it says where the extra is not installed."""
+"""The command lines of both demos: their options, and what it says where the extra is not installed."""
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,30 +10,9 @@ import pytest
 
 import manytail
 
-# An interpreter that sees only the standard library and manytail, whatever else is installed.
-BARE = """
-import runpy, sys
-sys.path.insert(0, {folder!r})
-sys.argv = ["manytail", *{arguments!r}]
-runpy.run_module("manytail", run_name="__main__")
-"""
-
-
-@pytest.fixture
-def bare(tmp_path):
-    """Runs `python -m manytail ...` without any extra installed."""
-    (tmp_path / "manytail").symlink_to(Path(manytail.__file__).parent, target_is_directory=True)
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        script = BARE.format(folder=str(tmp_path), arguments=arguments)
-        command = [sys.executable, "-I", "-S", "-c", script]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
-
-    return run
-
 
 def test_without_the_extra_it_says_what_is_missing_and_the_command_that_brings_it(bare, tmp_path):
-    ran = bare("demo")
+    ran = bare("demo", "--spark")
     assert ran.returncode == 2
     assert ran.stdout == ""
     command = f"{sys.executable} -m pip install 'manytail[demo]'"
@@ -46,7 +24,7 @@ def test_without_the_extra_it_says_what_is_missing_and_the_command_that_brings_i
 
 
 def test_without_the_extra_there_is_help(bare):
-    for arguments in (["--help"], ["demo", "--help"]):
+    for arguments in (["--help"], ["demo", "--help"], ["demo", "--spark", "--help"]):
         ran = bare(*arguments)
         assert ran.returncode == 0
         assert ran.stdout.startswith("usage: python -m manytail")
@@ -72,11 +50,12 @@ def test_the_extra_brings_every_module_that_the_demo_imports():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["demo", "--month", "13"], "--month: invalid choice: 13"),
-        (["demo", "--month", "2", "--all"], "--all: not allowed with argument --month"),
-        (["demo", "--rows", "0"], "--rows: 0 (expected: 1 or more)"),
-        (["demo", "--workers", "-3"], "--workers: -3 (expected: 1 or more)"),
-        (["demo", "--per-key", "none"], "--per-key: invalid int value: 'none'"),
+        (["demo", "--spark", "--month", "13"], "--month: invalid choice: 13"),
+        (["demo", "--spark", "--month", "2", "--all"], "--all: not allowed with argument --month"),
+        (["demo", "--spark", "--rows", "0"], "--rows: 0 (expected: 1 or more)"),
+        (["demo", "--spark", "--workers", "-3"], "--workers: -3 (expected: 1 or more)"),
+        (["demo", "--spark", "--per-key", "none"], "--per-key: invalid int value: 'none'"),
+        (["demo", "--items", "20"], "--items: 20 (expected: 150 or more)"),
         ([], "usage: python -m manytail COMMAND"),
         (["dmeo"], "usage: python -m manytail COMMAND"),
     ],

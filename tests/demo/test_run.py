@@ -1,4 +1,4 @@
-"""`python -m manytail demo`, run as a user runs it: real flights, real service, real Spark."""
+"""`python -m manytail demo --spark`, run as a user runs it: real flights, real service, real Spark."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def figures(output: str) -> dict[str, list[str]]:
 
 
 def test_a_small_run_from_end_to_end(out):
-    process = start(out, "-m", "manytail", "demo", "--rows", "500", "--compare")
+    process = start(out, "-m", "manytail", "demo", "--spark", "--rows", "500", "--compare")
     output, errors = finish(process)
     assert errors == ""
     assert process.returncode == 0

@@ -41,7 +41,7 @@ ALLOWED = {
     "arrow": SHARED | {"manytail._timings", "manytail._checks", "manytail.mapping"},
     "spark": SHARED
     | {"manytail._queue", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},
-    "demo": SHARED | {"manytail.executor", "manytail.mapping", "manytail.spark"},
+    "demo": SHARED | {"manytail._queue", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
     | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "_selfcheck": SHARED | {"manytail.executor"},

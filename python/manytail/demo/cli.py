@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     about = "Gives the flights that left New York in 2013 their weather: an HTTP call each, in one Spark task."
-    parser = argparse.ArgumentParser(prog="python -m manytail demo", description=about)
+    parser = argparse.ArgumentParser(prog="python -m manytail demo --spark", description=about)
     part, add = parser.add_mutually_exclusive_group().add_argument, parser.add_argument
     part("--month", type=int, choices=range(1, 13), default=1, metavar="1-12", help="default: 1, 27,004 flights")
     part("--all", action="store_const", const=None, dest="month", help="the whole year: 336,776 flights")

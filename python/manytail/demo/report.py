@@ -45,7 +45,8 @@ def page(title: str, options: argparse.Namespace, ways: dict[str, Tally]) -> str
         ("Dead letters", DEAD, ours.dead_letters["reason"].value_counts().to_frame("rows").to_html(**TABLE)),
     ]
     lead = LEAD.format(workers=options.workers, per_key=options.per_key)
-    return document(title, lead, ours.faults(), ADDS_UP, figures(ours), NOTE, sections, "python -m manytail demo", DATA)
+    command = "python -m manytail demo --spark"
+    return document(title, lead, ours.faults(), ADDS_UP, figures(ours), NOTE, sections, command, DATA)
 
 
 def document(
