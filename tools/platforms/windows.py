@@ -45,15 +45,9 @@ def windows() -> None:
     path = [site, common.packages("windows", ["win_amd64"], "colorama", "tzdata", "cffi")]
     environ = environment() | {"PYTHONPATH": ";".join(map(at, path)), "PYTHONUTF8": "1"}
     python = [WINE, base / "python.exe"]
-    common.imports(name, python, **environ)
-    common.doctor(name, python, **environ)
-    if common.TESTS:
-        parts = [common.TESTS]
-    elif common.CHEAP:
-        parts = [ESSENTIALS]
-    else:
-        parts = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
-    common.tests(name, python, [[*part, "-k", "not trio"] for part in parts], **environ)
+    every = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
+    parts = [ESSENTIALS] if common.CHEAP else every
+    common.tried(name, python, parts, ["-k", "not trio"], **environ)
 
 
 common.main(windows)
