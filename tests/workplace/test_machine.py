@@ -118,7 +118,7 @@ def test_output_that_is_no_terminal_gets_no_line() -> None:
 
 
 def test_a_terminal_gets_a_line_that_is_rewritten() -> None:
-    """A real one: a pseudo-terminal, or the console that a new process gets on Windows, which the process reads."""
+    """A real one: a pseudo-terminal, or on Windows a console without a window, which the process reads."""
     script = "import manytail, sys; sys.modules['tqdm.auto'] = None; "
     script += "list(manytail.concurrent_map(abs, range(3), progress=True))"
     shown = in_a_console(script) if sys.platform == "win32" else in_a_terminal(script)
@@ -161,6 +161,6 @@ def in_a_console(script: str) -> str:
         shown = Path(folder, "shown.txt")
         own = f"import sys; sys.stderr = open('CONOUT$', 'w'); {script}\n{READ_CONSOLE}"
         command = [sys.executable, "-c", own, str(shown)]
-        new_console: int = subprocess.CREATE_NEW_CONSOLE  # type: ignore[attr-defined]
-        subprocess.run(command, env=environment(), creationflags=new_console, timeout=DEADLINE * 4, check=True)
+        own_console: int = subprocess.CREATE_NO_WINDOW  # type: ignore[attr-defined]
+        subprocess.run(command, env=environment(), creationflags=own_console, timeout=DEADLINE * 4, check=True)
         return shown.read_text(encoding="utf-8")
