@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import brokers
+import callers
 import entries
 import executors
 import harness
@@ -39,6 +40,7 @@ from harness import Progress, Result, Row, Unavailable
 HERE = [
     *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
     *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS, *maps.ROWS,
+    *callers.ROWS,
 ]
 FREE_THREADED = [
     *pairs.FREE_THREADED_ROWS,

@@ -26,7 +26,8 @@ LABELLED = re.compile(rf"(?<=[.)])\s+(?={LABEL.pattern.replace('(', '(?:', 1)})"
 INDENTED = re.compile(r"""\n {4,}(?=(?:"\w+"|[a-z ]+): )""")
 ERRORS = {"Empty", "Full", "ShutDown", "Lagged", "DeadlineExceeded", "BudgetExceeded", "BreakerOpen"}
 COMPILED = ("manytail._", "manytail.queue.Queue")  # classes that griffe cannot read
-MADE = ("concurrent_map", "aconcurrent_map")  # functions of manytail.mapping whose docstrings are made of the options
+# Of manytail.mapping: their docstrings are made of the options.
+MADE = ("concurrent_map", "aconcurrent_map", "Caller", "AsyncCaller")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -59,7 +60,7 @@ class Docstrings(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.is_class and obj.path.startswith(COMPILED):
             ask_class(obj)
-        if obj.is_function and obj.name in MADE and obj.path.startswith("manytail.mapping."):
+        if obj.name in MADE and obj.path.startswith("manytail.mapping."):
             made = inspect.getdoc(getattr(importlib.import_module("manytail.mapping"), obj.name))
             obj.docstring = griffe.Docstring(str(made), parent=obj)
         if obj.docstring is None:

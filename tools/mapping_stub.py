@@ -1,5 +1,5 @@
-"""Writes the stub of manytail.mapping: overloads of the maps by fn (async or not), batch and errors, with the options
-of the one table, `manytail.mapping._options.OPTIONS`.
+"""Writes the stub of manytail.mapping: overloads of the maps by fn (async or not), batch and errors, and of the Callers
+by fn and batch, with the options of the one table, `manytail.mapping._options.OPTIONS`.
 
     python tools/mapping_stub.py            writes it
     python tools/mapping_stub.py --check    fails if the file is another
@@ -8,23 +8,25 @@ of the one table, `manytail.mapping._options.OPTIONS`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from manytail.mapping._options import OPTIONS
+from manytail.mapping._options import CALLER_OPTIONS, OPTIONS, Option
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "manytail" / "mapping" / "__init__.pyi"
 WIDTH = 120
 HEAD = '''\
-"""Types of the maps: overloads by what fn is, by `batch` and by `errors`. Docstrings say what each option does.
-Written by tools/mapping_stub.py.
+"""Types of the maps and Callers: overloads by what fn is, by `batch` and by `errors`. Docstrings say what each option
+does. Written by tools/mapping_stub.py.
 
 fn may have further parameters: `delivery`, `resource`, and what has a default.
 """
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from os import PathLike
-from typing import Any, Concatenate, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
 from ._limits import Budget, Concurrency, Limit, Rate
 from ._map import AsyncResults, Results
@@ -44,9 +46,9 @@ from ._types import (
 )
 
 __all__ = [
-    "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded",
-    "Delivery", "Limit", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "Shared",
-    "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
+    "AsyncCaller", "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Caller",
+    "Concurrency", "DeadlineExceeded", "Delivery", "Limit", "Outcome", "Quantiles", "Rate", "Results", "Retry",
+    "RetryLater", "Shared", "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -55,6 +57,23 @@ _R = TypeVar("_R")
 # Both forms: mypy refuses lambdas for the second, which is for functions with further parameters.
 _Call: TypeAlias = Callable[[_T], _R] | Callable[Concatenate[_T, ...], _R]
 _AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
+'''
+CALLER = '''\
+    def __call__(self, item: _T) -> _R: ...
+    def submit(self, item: _T) -> Future[_R]: ...
+    def stats(self) -> Stats: ...
+    def close(self, *, cancel: bool = False) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, *error: object) -> None: ...
+    def __del__(self, finalizing: Callable[[], bool] = ...) -> None: ...
+'''
+ASYNC_CALLER = '''\
+    async def __call__(self, item: _T) -> _R: ...
+    def stats(self) -> Stats: ...
+    async def aclose(self, *, cancel: bool = False) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, kind: object, *error: object) -> None: ...
+    def __del__(self, finalizing: Callable[[], bool] = ...) -> None: ...
 '''
 # What an overload says of options of which the result's type depends.
 BATCH = {False: "batch: None = None", True: "batch: int | Batch"}
@@ -65,22 +84,37 @@ def shown(default: object) -> str:
     return f'"{default}"' if isinstance(default, str) else repr(default)
 
 
-def overload(name: str, is_async: bool, batched: bool, returns: bool) -> str:
-    own = {"batch": BATCH[batched], "errors": ERRORS[returns]}
-    options = [own.get(one.name, f"{one.name}: {one.kind} = {shown(one.default)}") for one in OPTIONS]
+def function_type(is_async: bool, batched: bool) -> str:
     gets, gives = ("list[_T]", "Sequence[_R | BaseException]") if batched else ("_T", "_R")
-    items = "Iterable[_T]" if name == "concurrent_map" else "Iterable[_T] | AsyncIterable[_T]"
-    result = "Results" if name == "concurrent_map" else "AsyncResults"
-    lines = [f"    fn: {'_AsyncCall' if is_async else '_Call'}[{gets}, {gives}], items: {items}, *,"]
-    line = "   "
-    for one in options:
+    return f"{'_AsyncCall' if is_async else '_Call'}[{gets}, {gives}]"
+
+
+def listed(options: Sequence[Option], batched: bool, returns: bool, indent: str) -> list[str]:
+    own = {"batch": BATCH[batched], "errors": ERRORS[returns]}
+    lines, line = [], indent
+    for one in [own.get(one.name, f"{one.name}: {one.kind} = {shown(one.default)}") for one in options]:
         if len(line) + len(one) + 2 > WIDTH:
             lines.append(line)
-            line = "   "
+            line = indent
         line += f" {one},"
-    lines.append(line)
+    return [*lines, line]
+
+
+def overload(name: str, is_async: bool, batched: bool, returns: bool) -> str:
+    items = "Iterable[_T]" if name == "concurrent_map" else "Iterable[_T] | AsyncIterable[_T]"
+    result = "Results" if name == "concurrent_map" else "AsyncResults"
+    first = f"    fn: {function_type(is_async, batched)}, items: {items}, *,"
     end = f") -> {result}[{'Outcome[_T, _R]' if returns else '_R'}]: ..."
-    return "\n".join(["@overload", f"def {name}(", *lines, end])
+    return "\n".join(["@overload", f"def {name}(", first, *listed(OPTIONS, batched, returns, "   "), end])
+
+
+def caller(name: str, methods: str) -> str:
+    lines = [f"class {name}(Generic[_T, _R]):"]
+    for batched, is_async in product((False, True), (True, False) if name == "Caller" else (True,)):
+        lines += ["    @overload", "    def __init__("]
+        lines += [f"        self: {name}[_T, _R], fn: {function_type(is_async, batched)}, *,"]
+        lines += [*listed(CALLER_OPTIONS, batched, False, "       "), "    ) -> None: ..."]
+    return "\n".join([*lines, methods.rstrip("\n")])
 
 
 def stub() -> str:
@@ -91,7 +125,8 @@ def stub() -> str:
         )
         if is_async or name == "concurrent_map"
     ]
-    return "\n".join([HEAD, *(overload(*kind) for kind in kinds)]) + "\n"
+    callers = [caller("Caller", CALLER), caller("AsyncCaller", ASYNC_CALLER)]
+    return "\n".join([HEAD, *(overload(*kind) for kind in kinds), "", "\n\n".join(callers)]) + "\n"
 
 
 def main() -> None:

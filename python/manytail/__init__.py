@@ -9,6 +9,7 @@ The map of the package
     PriorityEntryQueue, SortedEntryQueue, LastValueQueue    EntryQueues in other orders
     PubSubQueue, Subscriber         every message once to every subscriber, each at its own pace
     concurrent_map, aconcurrent_map call a slow function on every item, many calls at once, in order, within limits
+    Caller, AsyncCaller             the same for items that come one by one, from handlers or threads
     manytail.queue                  a drop-in replacement of the standard library's queue module
     manytail.executor               KeyedExecutor: concurrent.futures with a lane per key, fair, ordered, bounded
     manytail.broker                 RabbitMQ's exchanges, queues and channels in this process, with pika's names
@@ -40,12 +41,14 @@ from manytail.errors import ClosedError, Empty, ExclusiveError, Full, Lagged, Ma
 
 if TYPE_CHECKING:
     from manytail.mapping import (
+        AsyncCaller,
         AsyncResults,
         Batch,
         Breaker,
         BreakerOpen,
         Budget,
         BudgetExceeded,
+        Caller,
         Concurrency,
         DeadlineExceeded,
         Delivery,
@@ -65,12 +68,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncCaller",
     "AsyncResults",
     "Batch",
     "Breaker",
     "BreakerOpen",
     "Budget",
     "BudgetExceeded",
+    "Caller",
     "ClosedError",
     "Concurrency",
     "Consumer",
@@ -118,12 +123,14 @@ __all__ = [
 # Names of manytail.mapping. It imports asyncio, so it is loaded only when one of these names is first read.
 _LAZY = frozenset(
     {
+        "AsyncCaller",
         "AsyncResults",
         "Batch",
         "Breaker",
         "BreakerOpen",
         "Budget",
         "BudgetExceeded",
+        "Caller",
         "Concurrency",
         "DeadlineExceeded",
         "Delivery",

@@ -77,6 +77,13 @@ def test_an_example_for_spark_runs_as_it_stands(spark_examples, name):
     assert not spark_examples[name], spark_examples[name]
 
 
+@HTTP_CLIENTS
+def test_the_service_that_embeds_texts_asks_for_many_at_once():
+    printed = run_script((ROOT / "examples" / "embeddings.py").read_text(encoding="utf-8"), arguments=["320", "32"])
+    alone, together = map(float, re.findall(r"(\S+) texts in a request\n", printed))
+    assert alone == 1.0 < together
+
+
 def test_there_are_examples_for_threads_and_for_spark():
     readme = re.findall(r"^```python\n(.*?)^```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len([source for source in readme if "pyspark" in source]) == 1

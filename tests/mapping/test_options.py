@@ -4,25 +4,34 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manytail import Retry, aconcurrent_map, concurrent_map
-from manytail.mapping._options import OPTIONS, Option, Options
+from manytail import AsyncCaller, Caller, Retry, aconcurrent_map, concurrent_map
+from manytail.mapping._options import CALLER_OPTIONS, OPTIONS, Option, Options
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = {one.name: one.default for one in fields(Options)}
 named = pytest.mark.parametrize("option", OPTIONS, ids=[one.name for one in OPTIONS])
 
 
-@pytest.mark.parametrize("function", [concurrent_map, aconcurrent_map])
-def test_the_signature_has_every_option_with_its_default(function: Callable[..., Any]) -> None:
-    given = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    assert [(one.name, one.default) for one in given] == [(one.name, one.default) for one in OPTIONS]
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (concurrent_map, OPTIONS),
+        (aconcurrent_map, OPTIONS),
+        (Caller, CALLER_OPTIONS),
+        (AsyncCaller, CALLER_OPTIONS),
+    ],
+)
+def test_the_signature_has_every_option_with_its_default(function: Any, options: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    assert next(iter(parameters)) == "fn"
+    given = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+    assert [(one.name, one.default) for one in given] == [(one.name, one.default) for one in options]
 
 
 @named
@@ -35,6 +44,8 @@ def test_the_docstring_says_what_an_option_does(option: Option) -> None:
     assert option.about.strip()
     assert f"\n    {option.name}: " in str(concurrent_map.__doc__)
     assert max(map(len, str(concurrent_map.__doc__).splitlines())) <= 120
+    for kind in (Caller, AsyncCaller):
+        assert (f"\n    {option.name}: " in str(kind.__doc__)) == bool(option.of_callers)
 
 
 def test_the_stubs_are_those_of_the_table() -> None:
@@ -54,13 +65,13 @@ def test_the_pages_name_every_option(option: Option) -> None:
 @pytest.mark.parametrize(
     ("wrong", "nearest"), [("retries", "retry"), ("worker", "workers"), ("breakers", "breaker"), ("perkey", "per_key")]
 )
-@pytest.mark.parametrize("function", [concurrent_map, aconcurrent_map])
-def test_an_unknown_option_is_refused_with_the_nearest(function: Callable[..., Any], wrong: str, nearest: str) -> None:
+@pytest.mark.parametrize("function", [concurrent_map, aconcurrent_map, Caller, AsyncCaller])
+def test_an_unknown_option_is_refused_with_the_nearest(function: Any, wrong: str, nearest: str) -> None:
     async def fn(item: int) -> int:
         return item
 
     with pytest.raises(TypeError, match=rf"^{wrong}: no option of {function.__name__} \(expected: {nearest}\?\)"):
-        function(fn, [1], **{wrong: 1})
+        function(*(fn, [1])[: 1 if isinstance(function, type) else 2], **{wrong: 1})
 
 
 def test_the_documentation_of_a_policy_names_each_of_its_fields() -> None:

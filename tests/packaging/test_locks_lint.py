@@ -26,6 +26,7 @@ HARMLESS = {
     ("demo/session.py", "temporary"): "a folder, which is removed",
     ("mapping/_runner.py", "self._lock.acquire"): "an iterator calls it: FOR_ITER runs no handler before the next step",
     ("mapping/_map.py", "turn.acquire"): "as above",
+    ("mapping/_calls.py", "over.acquire"): "one thread waits for it, once",
     ("mapping/_map.py", "self.delivery(batch) if delivers else nullcontext()"): "a Delivery, which is no lock",
     ("mapping/_progress.py", "self._lock.acquire"): "one try: what is not measured then is measured later",
 }

@@ -29,6 +29,7 @@ Invariants
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -37,6 +38,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from manytail import Empty, MultiQueue, SubQueue
+from manytail._queue import Held
 
 if TYPE_CHECKING:
     from ._item import Item
@@ -129,31 +131,38 @@ class Admission:
         for item in items:
             if self._priority_labels is None:
                 item.priority = 0
-            lane = item.lane = self._lane(item)
-            lane.assigned += 1
+            self._join_lane(item)
 
     def lines(self) -> list[deque[Item]]:
         """Of all keys: what has arrived and is not emitted, where each key has its order."""
-        return [lane.line for lane in (*self._lanes.values(), *self._retired)]
+        return [lane.line for lane in (*self._all_lanes(), *self._retired)]
 
     def assign_alone(self, item: Item) -> None:
         """Give an item without a usable key its own lane."""
         item.lane = Lane(None, 1, ())
         item.lane.assigned += 1
 
-    def _lane(self, item: Item) -> Lane:
+    def _join_lane(self, item: Item) -> None:
         key = item.key if self._keyed else None
         lane = self._lanes.get(key)
         if lane is None:
             if len(self._lanes) >= self._lanes_limit:
                 self._forget_idle()
-            weight = 1 if self._weight_of is None else self._weight_of(item)
-            lane = Lane(key, weight, [] if self._by_priority else deque())
-            if self.prepare is not None:
-                self.prepare(lane)
-            self._lanes[key] = lane
-            lane.shown = _shown(key) if self._shows_keys else ""
+            lane = self._lanes[key] = self._new_lane(item, key)
+        item.lane = lane
+        lane.assigned += 1
+
+    def _new_lane(self, item: Item, key: Hashable) -> Lane:
+        weight = 1 if self._weight_of is None else self._weight_of(item)
+        lane = Lane(key, weight, [] if self._by_priority else deque())
+        if self.prepare is not None:
+            self.prepare(lane)
+        lane.shown = _shown(key) if self._shows_keys else ""
         return lane
+
+    def _all_lanes(self) -> list[Lane]:
+        """A copy: the reader may assign at the same time."""
+        return list(self._lanes.values())
 
     def _forget_idle(self) -> None:
         """Drop lanes without items. Amortised constant time per lane: the next call comes when the number of lanes has
@@ -283,7 +292,7 @@ class Admission:
     def drain(self) -> list[Item]:
         """Take out every item that has not started. The slots of the lanes are not valid afterwards."""
         taken: list[Item] = []
-        for lane in list(self._lanes.values()):  # a copy: the reader may assign at the same time
+        for lane in self._all_lanes():
             for queue, _ in lane.queues.values() if lane in self.paused else ():
                 taken += [item for item in list(queue) if queue.discard(item)]
             taken += [entry[2] for entry in lane.waiting] if self._by_priority else lane.waiting
@@ -394,6 +403,54 @@ class Admission:
         entry[1] -= 1
         if not entry[1]:
             self._emptied(lane, item.priority)
+
+
+class SharedAdmission(Admission):
+    """One whose items many threads assign at the same time.
+
+    A lane is found by the hash of its key, in a tuple of those with that hash, which is replaced whole. So the user's
+    `__eq__` runs without the lock: what it has compared counts if the tuple is still the same. A lane that is dropped
+    is in no tuple."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._lock = threading.RLock()  # of `_table` and `Lane.assigned`; finalizers take it again
+        self._table: dict[int, tuple[Lane, ...]] = {}
+
+    def _join_lane(self, item: Item) -> None:
+        key = item.key if self._keyed else None
+        number, made = hash(key), None
+        while True:
+            seen = self._table.get(number, ())
+            lane = next((one for one in seen if one.key is key or one.key == key), made)
+            if lane is None:
+                lane = made = self._new_lane(item, key)
+            with Held(self._lock):
+                if self._table.get(number, ()) is seen:
+                    if lane is made:
+                        self._table[number] = (*seen, lane)
+                    lane.assigned += 1
+                    item.lane = lane
+                    break
+        if made is not None and made is not lane and self.forget is not None:
+            self.forget(made)
+        if lane is made and len(self._table) > self._lanes_limit:
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        with Held(self._lock):
+            for number, lanes in list(self._table.items()):
+                kept = tuple(lane for lane in lanes if lane.assigned != lane.emitted or lane.pinned)
+                if len(kept) < len(lanes):
+                    self._retired.extend(lane for lane in lanes if lane not in kept)
+                    self._table[number] = kept
+                    if not kept:
+                        del self._table[number]
+            self._lanes_limit = max(IDLE_LIMIT, 2 * len(self._table))
+
+    def _all_lanes(self) -> list[Lane]:
+        with Held(self._lock):
+            return [lane for lanes in self._table.values() for lane in lanes]
 
 
 def _shown(key: Hashable) -> str:

@@ -59,7 +59,7 @@ from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._item import Batch, Item
 from ._ledger import Never, Wait
-from ._limits import Budget, Owner
+from ._limits import Budget, Concurrency, Owner
 from ._options import Options
 from ._types import BreakerOpen
 
@@ -179,6 +179,13 @@ class Gate:
 
     def input_ended(self) -> None:
         self._hurry = True
+
+    def leader(self, item: Item) -> Item:
+        """The item whose result this one gets: an equal one, or itself."""
+        return item if self._dedup is None else self._dedup.leader(item)
+
+    def followers(self, item: Item) -> Iterable[Item]:
+        return () if self._dedup is None else self._dedup.followers(item)
 
     def refuses(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
@@ -321,6 +328,21 @@ class Gate:
         else:
             self._wait(call, answer, now)
         return False
+
+    def has_room_beside(self, call: Item, holders: Iterable[Item]) -> bool:
+        """Whether each Concurrency, and each Budget of this process, has room for the call while these calls run, or
+        refuses it."""
+        if self.owner is None:
+            return True
+        accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
+        starts = [self.starts[one] for one in holders if one in self.starts]
+        for index, (limit, cost) in enumerate(zip(self.owner.limits, self._costs([call]), strict=True)):
+            if isinstance(limit, Concurrency) or (isinstance(limit, Budget) and limit.shared is None):
+                needed = cost + (limit.used() if isinstance(limit, Budget) else 0.0)
+                held = sum(start.costs[index] for start in starts if start.accounts[index] is accounts[index])
+                if needed <= limit.amount < needed + held:
+                    return False
+        return True
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
         """What a call of these items takes of each limit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ._types import Delivery, SpentNames
@@ -135,3 +136,11 @@ def batch_result(result: Any, length: int) -> Any:
     if len(results) != length:
         return Unfit(ValueError(f"batch: fn returned {len(results)} results (expected: {expected})"))
     return results
+
+
+def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
+    """Say in the error of an item, or of a row, which one has failed. The error of a batch says it once."""
+    note = f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}"
+    with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)

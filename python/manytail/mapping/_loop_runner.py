@@ -28,6 +28,20 @@ class LoopRunner(Runner):
         self.workers = self.coroutines = LoopWorkers(self, self.loop)
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
+        self._settles = False  # a step of the loop is to come that handles events
+
+    def succeeded(self, item: Item) -> None:
+        """The calls that end in one step of the loop are handled together, in the next one."""
+        if self.memory is not None:
+            self.memory.add(item)
+        self._events.append(item)
+        if not self._settles:
+            self._settles = True
+            self.loop.call_soon(self._end_step)
+
+    def _end_step(self) -> None:
+        self._settles = False
+        self.settle()
 
     def set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -102,13 +116,14 @@ class LoopRunner(Runner):
                 return
             self.locked(self.items_read, got, error)
 
-    async def close(self, reader: asyncio.Task[None]) -> None:
+    async def close(self, reader: asyncio.Task[None] | None = None) -> None:
         """Stop, and wait for all tasks. A cancellation or Ctrl-C meanwhile is raised when all have ended."""
         if self.loop.is_closed():  # its tasks never run again
             self.stop_threads()
             return
         interruption = insist(partial(self.stop, cancel=True))
-        reader.cancel()
+        if reader is not None:
+            reader.cancel()
         ending = self.loop.create_task(self._ended(reader))
         while not ending.done():
             try:
@@ -139,10 +154,10 @@ class LoopRunner(Runner):
         if hasattr(self, "workers"):
             insist(self.stop_threads)
 
-    async def _ended(self, reader: asyncio.Task[None]) -> None:
-        await asyncio.wait([reader])
-        if not reader.cancelled():
-            reader.exception()  # `fail` has reported it. asyncio logs an exception that nobody asks for
+    async def _ended(self, reader: asyncio.Task[None] | None) -> None:
+        if reader is not None:
+            await asyncio.wait([reader])
+            _retrieve(reader)  # `fail` has reported it
         await self.coroutines.ended()
         self.calls_ended()
         await self.flush()

@@ -16,8 +16,9 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Sequence,
 )
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +29,12 @@ from typing import Any, Self, TypeVar
 from manytail._timings import now
 
 from . import _checks, _options
+from ._admission import Admission
 from ._idempotency import idempotency_key
-from ._item import Batch, Item, batch_result, deliver_call
+from ._item import Batch, Item, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
-from ._options import Options
+from ._options import Option, Options
 from ._progress import INTERVAL, Meter, Ticker, display_of
 from ._remember import Memory
 from ._runner import Runner, insist
@@ -42,6 +44,7 @@ from ._types import Delivery, Outcome, Stats
 from ._workers import refuse_awaitable
 
 _R = TypeVar("_R")
+_I = TypeVar("_I", bound=Item)
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
 STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
 CHUNK = 64  # items that are read at a time of an input that never blocks
@@ -66,7 +69,7 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
 def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
-    plan = _plan("concurrent_map", fn, options)
+    plan = plan_of("concurrent_map", fn, options)
     values = items if type(items) in NEVER_BLOCK else iter(items)
     return Results(plan, values, items)
 
@@ -89,7 +92,7 @@ def aconcurrent_map(
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
-    return AsyncResults(_plan("aconcurrent_map", fn, options), items, copy_context())
+    return AsyncResults(plan_of("aconcurrent_map", fn, options), items, copy_context())
 
 
 # ---------------------------------------------------------------------------------------------------- what both share
@@ -105,16 +108,15 @@ class Plan:
         shared = self.options.remember
         return None if shared is None else Memory(shared, shared.codec)
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self, admission: type[Admission] = Admission) -> Scheduler:
         weights = self.options.weights
-        return Scheduler(
-            self.options, weight_of=None if weights is None else lambda item: weights.get(item.key, 1)
-        )
+        weight_of = None if weights is None else lambda item: weights.get(item.key, 1)
+        return Scheduler(self.options, weight_of=weight_of, admission=admission)
 
-    def item(self, scheduler: Scheduler, value: Any) -> Item:
+    def item(self, scheduler: Scheduler, value: Any, kind: type[_I] = Item) -> _I:  # type: ignore[assignment]
         """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
         call. With a key it keeps its place in the order."""
-        item = Item(value, None, 0, now())
+        item = kind(value, None, 0, now())
         try:
             if self.describes:
                 self._describe(item, value, scheduler.expired)
@@ -219,8 +221,11 @@ class Plan:
         return Outcome(item.value, result, item.error, item.attempts, item.key)
 
 
-def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
-    _checks.refuse_unknown(function, given, _options.NAMES)
+def plan_of(
+    function: str, fn: Callable[..., Any], given: dict[str, Any], allowed: Sequence[Option] = _options.OPTIONS
+) -> Plan:
+    """The plan of a map, or of a Caller, with these options, which it checks."""
+    _checks.refuse_unknown(function, given, [one.name for one in allowed])
     options = _options.check(fn, given)
     for limit in options.limits:
         if limit.cost is not None and not callable(limit.cost):
@@ -289,15 +294,8 @@ def final_error(runner: Runner) -> BaseException | None:
         wrapped.__cause__ = error
         error = wrapped
     if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
-        with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
-            add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
+        add_note(error, "item", scheduler.failing.key, scheduler.failing.attempts)
     return error
-
-
-def add_note(error: BaseException, what: str, key: Any, attempts: int) -> None:
-    error.add_note(
-        f"manytail: the {what} with key {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}"
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- in threads
@@ -498,6 +496,8 @@ class AsyncResults(AsyncIterator[_R]):
             self._run = _Run(self._plan, self._items, self._context)
             self._items = None
         runner, scheduler = self._run.runner, self._run.runner.scheduler
+        if not scheduler.output:
+            self._run.report_taken()  # before the look at `over`, which it may change
         while not scheduler.output and not scheduler.over and not runner.stopping:
             runner.output_changed.clear()
             await runner.output_changed.wait()  # type: ignore[attr-defined]
@@ -509,8 +509,7 @@ class AsyncResults(AsyncIterator[_R]):
             raise StopAsyncIteration
         if scheduler.output:
             item = scheduler.output.popleft()
-            runner.report(scheduler.took, 1)
-            self._run.meter.sample(scheduler.finished)
+            self._run.took_one()
             result: _R = self._plan.result(item)
             return result
         await runner.flush()
@@ -566,7 +565,23 @@ class _Run:
         self.meter = Meter(runner.stats)
         self._shown = None if show is None else Meter(runner.stats, show)
         self._ticker = None if self._shown is None else task(_tick(self._shown, runner))
+        self._taken = 0  # items whose slots are not free
+        self._stride = 1
         runner.locked(runner.go_on)
+
+    def took_one(self) -> None:
+        self._taken += 1
+        if self._taken >= self._stride:
+            self.report_taken()
+
+    def report_taken(self) -> None:
+        """As `Results._report_taken`."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            scheduler = self.runner.scheduler
+            self.runner.report(scheduler.took, taken)
+            self.meter.sample(scheduler.finished)
+            self._stride = scheduler.window // STRIDES
 
     async def close(self) -> None:
         """It may be called again until it has ended."""

@@ -1,6 +1,6 @@
 """The options of a map: the one table of their names, types, defaults, checks and documentation.
 
-Signatures and docstrings of `concurrent_map` and `aconcurrent_map` are made of it (`described`), and so are the stubs
+Signatures and docstrings of maps and Callers are made of it (`described`), and so are the stubs
 (tools/mapping_stub.py). Those of manytail.spark, and the pages, are compared with it by tests. The checks run when the
 map is called. A bad option raises ValueError or TypeError with the text "option: value (expected: ...)".
 """
@@ -114,12 +114,17 @@ class Option(NamedTuple):
     default: Any
     check: Callable[[str, Any], Any]  # returns what is kept, or raises
     about: str
+    of_callers: str  # the same for a Caller, which has no option without
 
 
-def option(kind: str, default: Any, about: str, check: Callable[..., Any], **more: Any) -> Any:
-    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises."""
+def option(
+    kind: str, default: Any, about: str, check: Callable[..., Any], *, of_callers: str | None = None, **more: Any
+) -> Any:
+    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers:
+    what is said of it for a Caller; None: the same; empty: Callers have no such option."""
     checked = partial(check, **more)
-    return field(default=checked("", default), metadata={"option": (kind, default, checked, about)})
+    shown = about if of_callers is None else of_callers
+    return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown)})
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,13 @@ class Options:
         10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
         for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes
         it grow.""",
-        optional_whole, low=1,
+        optional_whole, low=1, of_callers="""items handed in and not done (None: 10,000, or workers x batch if that is
+        more). Handing in waits while there are so many.""",
     )  # fmt: skip
     order: str = option(
         'Literal["input", "key", "completion"]', "input", """"input"; "key": items of one key in input order, keys
         overtake one another; "completion": as calls finish.""",
-        choice, allowed=ORDERS,
+        choice, allowed=ORDERS, of_callers="",
     )  # fmt: skip
     key: Callable[[Any], Any] | None = option(
         "Callable[[_T], Hashable] | None", None, "the key of an item, for what is said of keys here.", function_of_item
@@ -170,7 +176,7 @@ class Options:
     deadline: float | None = option(
         "float | None", None, """seconds from the first item, for everything. Then every item that is not done fails
         with DeadlineExceeded, and the input is read to its end without calls.""",
-        optional_seconds,
+        optional_seconds, of_callers="",
     )  # fmt: skip
     retry: Retry = option(
         "int | Retry", 0, """a Retry, or its times: how often and after what waits an item is called again whose call
@@ -187,17 +193,17 @@ class Options:
         'Literal["raise", "return", "drop"]', "raise", """"raise": once an item has failed for good no call starts; the
         results before it are yielded, then fn's exception is raised with a note that names key and attempts. "return":
         an Outcome for every item. "drop": the item has no result.""",
-        choice, allowed=("raise", "return", "drop", "column"),
+        choice, allowed=("raise", "return", "drop", "column"), of_callers="",
     )  # fmt: skip
     max_failures: int | None = option(
         "int | None", None, """as soon as more items than that have failed, the map ends as with errors="raise", by
         TooManyFailures.""",
-        optional_whole, low=0,
+        optional_whole, low=0, of_callers="",
     )  # fmt: skip
     fatal: On = option(
         "On", (), """an error that it names, as `on` of a Retry does, ends the map as with errors="raise", whatever
         errors says, and is not retried. Errors that fn has not raised count, too, such as BudgetExceeded.""",
-        check_on,
+        check_on, of_callers="",
     )  # fmt: skip
     limits: tuple[Limit, ...] = option(
         "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all
@@ -237,7 +243,7 @@ class Options:
     progress: Any = option(
         "bool | Callable[[Stats], None]", False, """True draws a line; a callable gets Stats at most 5 times a
         second and once at the end.""",
-        check_progress,
+        check_progress, of_callers="",
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
     # whether fn is `async def`, and has a parameter `delivery`.
@@ -297,20 +303,20 @@ class Options:
 
 
 OPTIONS = tuple(Option(one.name, *one.metadata["option"]) for one in fields(Options) if one.metadata)
-NAMES = tuple(one.name for one in OPTIONS)
+CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in OPTIONS if one.of_callers)
 
 
-def described(about: str) -> Callable[[Callable[..., Any]], Any]:
-    """Gives a map its signature and its docstring: `about`, with the options' documentation in the place of
+def described(about: str, options: Sequence[Option] = OPTIONS) -> Callable[[Any], Any]:
+    """Gives a map or a Caller its signature and its docstring: `about`, with the options' documentation in the place of
     "{options}"."""
 
     def describe(function: Any) -> Any:
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         keyword = inspect.Parameter.KEYWORD_ONLY
-        more = [inspect.Parameter(one.name, keyword, default=one.default, annotation=one.kind) for one in OPTIONS]
+        more = [inspect.Parameter(one.name, keyword, default=one.default, annotation=one.kind) for one in options]
         function.__signature__ = signature.replace(parameters=[*own, *more])
-        texts = [" ".join(f"{one.name}: {one.about}".split()) for one in OPTIONS]
+        texts = [" ".join(f"{one.name}: {one.about}".split()) for one in options]
         filled = [fill(text, 120, initial_indent="    ", subsequent_indent="    ") for text in texts]
         function.__doc__ = about.replace("{options}", "\n".join(filled).lstrip())
         return function

@@ -158,6 +158,7 @@ class Runner:
         self.room = 0  # items that may be read at once
         self.source: Iterator[list[Item]] | None = None  # an input that never blocks: read here, without a reader
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
+        self.asks = scheduler.gate is not None or memory is not None  # whether a worker is to call `skip`
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
             memory.fail = _weakly(self.fail)
@@ -233,12 +234,12 @@ class Runner:
     def skip(self, item: Item) -> bool:
         """Skip a call whose result was found recorded, whose slots have passed, or for which the map has no time
         left."""
-        memory, gate = self.memory, self.scheduler.gate
+        memory = self.memory
         if memory is not None and not memory.is_fresh(item):
             memory.recall(item).result()
             if self.skip_recalled(item):
                 return True
-        return gate is not None and self.skip_late(item)
+        return self.skip_late(item)
 
     def _refuse(self, call: Item, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
@@ -250,8 +251,8 @@ class Runner:
 
     def skip_late(self, item: Item) -> bool:
         """Skip a call that would start too late for the slots that the gate gave it."""
-        gate, now = self.scheduler.gate, self.now()
-        if gate is None or not gate.late(item, now):
+        gate = self.scheduler.gate
+        if gate is None or not gate.late(item, now := self.now()):
             return False
         if self.memory is not None:
             self.memory.keep(item)

@@ -118,12 +118,13 @@ class Scheduler:
         sizeof: Callable[[Item], float] | None = None,
         buffer_bytes: float = math.inf,
         window_bytes: float = math.inf,
+        admission: type[Admission] = Admission,
     ) -> None:
         """buffer, buffer_bytes: that many emitted items, or bytes of them, count as taken before they are popped.
         sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
         automatic window takes no more than 4 x workers x batch items."""
         self.options = options
-        self.admission = Admission(
+        self.admission = admission(
             per_key=_needed_per_key(options),
             keyed=options.keyed,
             prioritised=options.prioritised,

@@ -27,6 +27,8 @@ from ._threads import Thread
 
 log = logging.getLogger("manytail")
 
+TURN = 0.0005  # seconds for which calls that never wait may keep their loop
+
 
 def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
     """The arguments for `__exit__` of a resource: the error of the map, or None."""
@@ -129,10 +131,11 @@ class ThreadWorkers:
 
     # ------------------------------------------------------------------------------------------ under the runner's lock
     def items_came(self, items: int) -> None:
-        """Start threads, no more than items have come."""
+        """Start threads, no more than items have come or are in flight."""
         if len(self._counting) < self._limit:
             self._items += items
-            for _ in range(min(self._limit, self._items) - len(self._counting)):
+            wanted = min(self._limit, self._items, self._runner.scheduler.in_flight)
+            for _ in range(wanted - len(self._counting)):
                 if self._runner.scheduler.halted or not self._add():
                     return
 
@@ -273,8 +276,7 @@ class ThreadWorkers:
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
-        asks = not (scheduler.gate is None and memory is None)
-        skip = runner.skip_late if memory is None else runner.skip
+        asks, skip = runner.asks, runner.skip_late if memory is None else runner.skip
         if single and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call
@@ -477,6 +479,8 @@ class LoopWorkers:
         memory, reports_starts = runner.memory, scheduler.reports_starts
         if runner.owner is not None:
             runner.owner.hold()
+        task: Any = asyncio.current_task()
+        ran = now()  # when the other tasks of the loop ran last, as far as it is known
         while True:
             item = None
             try:
@@ -512,11 +516,13 @@ class LoopWorkers:
                 if runner.options.batch is None:
                     self._timings.last_began(began, item.read)
                 succeeded(item)
-            try:
-                await asyncio.sleep(0)  # a call that never waits must not keep the others from running
-            except asyncio.CancelledError as error:  # perhaps by the call, which ended before its next wait
-                if self._cancels_worker(error):
-                    raise
+            if now() - ran > TURN or task.cancelling():
+                try:
+                    await asyncio.sleep(0)  # calls that never wait must not keep the others from running
+                except asyncio.CancelledError as error:  # perhaps by the call, which ended before its next wait
+                    if self._cancels_worker(error):
+                        raise
+                ran = now()
             if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                 await asyncio.wrap_future(recorded)
 

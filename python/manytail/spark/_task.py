@@ -26,8 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from manytail._timings import now
-from manytail.mapping._item import Batch, Item, Unfit, batch_result, deliver_call
-from manytail.mapping._map import add_note
+from manytail.mapping._item import Batch, Item, Unfit, add_note, batch_result, deliver_call
 from manytail.mapping._options import Options
 from manytail.mapping._remember import Memory
 from manytail.mapping._scheduler import Scheduler

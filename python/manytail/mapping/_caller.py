@@ -1,0 +1,261 @@
+"""`Caller` and `AsyncCaller`: the scheduler of maps for items that come one by one. `_calls` runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import Context, copy_context
+from dataclasses import replace
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
+
+from manytail._lifecycle import after_fork_in_child
+from manytail._queue import Held
+
+from . import _checks, _options
+from ._admission import SharedAdmission
+from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
+from ._map import Plan, plan_of
+from ._progress import Meter
+from ._runner import Runner, insist
+from ._scheduler import WINDOW_LIMIT
+from ._types import Stats
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_C = TypeVar("_C", bound=Call)
+
+
+def _plan(function: str, fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
+    if given.get("workers") == "inline":
+        raise _checks.bad_value("workers", "inline", "an int >= 1: items come from several threads")
+    plan = plan_of(function, fn, given, _options.CALLER_OPTIONS)
+    window = plan.options.max_in_flight or max(WINDOW_LIMIT, plan.options.workers * plan.options.calls_items)
+    return replace(plan, options=replace(plan.options, order="completion", errors="return", max_in_flight=window))
+
+
+def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C]) -> _C:
+    """What is handed in. Runs the functions of an item, if there are any."""
+    if plan.describes:
+        return context.copy().run(plan.item, runner.scheduler, item, kind)
+    return plan.item(runner.scheduler, item, kind)
+
+
+@_options.described(
+    """Calls `fn(item)` for whoever hands an item in: request handlers, consumers, other threads. They share workers,
+    batches, limits, breakers and equal calls, as the items of one map do.
+
+    caller(item) hands an item in, waits, and returns its result or raises what fn raised. submit(item) returns a
+    Future. Items of one key and priority start in the order in which they were handed in. An `async def` runs in a loop
+    of its own, in a thread. fn, and the functions of an item (key, priority, cost, item_id), run in a copy of the
+    context in which the Caller was made; those of an item in the thread that hands it in.
+
+    {options}
+
+    Where a text says map, it is the Caller: when it fails, all items fail with its error, and later ones with
+    RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
+
+    A call inside fn: caller(item) may wait for an item that is served only after that call has ended. RuntimeError if
+    it would: when all workers wait in such calls, or those that hold all per_key slots of its key, or one with an equal
+    item (dedup); with an `async def` fn always, because it blocks the loop. Neither caller(item) nor submit waits there
+    for max_in_flight. A wait for the Future of a submit is not seen.
+
+    A KeyboardInterrupt cancels the item of the call that it interrupts, as Future.cancel does: unless its call runs. In
+    a forked child a Caller begins anew at its first call; the futures of before are the parent's. Collected without
+    close it cancels what has not started, and its threads end. ValueError, TypeError: a bad option. Blocking.
+
+    >>> with Caller(str.upper, workers=2) as upper:
+    ...     upper("a"), upper.submit("b").result()
+    ('A', 'B')
+    """,
+    _options.CALLER_OPTIONS,
+)
+class Caller(Generic[_T, _R]):
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        self._plan = _plan("Caller", fn, options)
+        self._context = copy_context()
+        self._closed = False
+        self._after_fork()
+        _callers.add(self)
+
+    def _after_fork(self) -> None:
+        """It begins at its first call."""
+        self._lock = threading.RLock()  # finalizers take it again
+        self._runner: ThreadCalls | None = None
+        self._meter: Meter
+
+    def _begun(self) -> ThreadCalls:
+        runner = self._runner
+        if runner is None:
+            with Held(self._lock):
+                if self._closed:
+                    raise RuntimeError("the Caller is closed")
+                runner = self._runner
+                if runner is None:
+                    runner = self._context.copy().run(self._begin)
+        return runner
+
+    def _begin(self) -> ThreadCalls:
+        plan = self._plan
+        runner = ThreadCalls(plan.scheduler(SharedAdmission), plan.call_with, memory=plan.memory())
+        self._meter = Meter(runner.stats)
+        self._runner = runner
+        return runner
+
+    def __call__(self, item: _T) -> _R:
+        """Hand an item in and wait for its result. Raises what fn raised; CancelledError if the Caller ends before; and
+        RuntimeError after that, or if it would wait for itself."""
+        runner = self._begun()
+        call = _made(self._plan, self._context, runner, item, WaitedCall)
+        try:
+            runner.wait_for(call)
+        except BaseException:
+            call.decide()  # it does not begin, if it has not
+            runner.report(int)  # has others done what was interrupted
+            raise
+        self._meter.sample(runner.scheduler.finished)
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                del call  # its error refers to this frame
+        result: _R = call.result
+        return result
+
+    def submit(self, item: _T) -> Future[_R]:
+        """Hand an item in, while the window is full after a wait. Returns a Future, whose cancel() has the item skipped
+        at its turn. Its callbacks run in a worker, or in a thread of their own. RuntimeError: the Caller has ended."""
+        runner = self._begun()
+        call = _made(self._plan, self._context, runner, item, FutureCall)
+        try:
+            runner.submit(call)
+        except BaseException:
+            call.future.cancel()
+            runner.report(int)
+            raise
+        if call.refused is not None:
+            raise call.refused
+        self._meter.sample(runner.scheduler.finished)
+        return call.future
+
+    def stats(self) -> Stats:
+        """Where it stands. Cancelled items count as failed."""
+        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Take no more items, and wait for all that were handed in. cancel: those that have not started are cancelled,
+        calls that run are waited for, and none is called again. Interrupted, it may be called again. In a signal
+        handler that has interrupted this Caller's own work it does not wait. RuntimeError: called by fn or a callback,
+        for which it would wait."""
+        with Held(self._lock):
+            self._closed = True
+            runner = self._runner
+        if runner is None:
+            return
+        try:
+            runner.close(cancel)
+            if not runner.held_here():
+                runner.flush()
+        except BaseException:
+            runner.report(int)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self.close(cancel=kind is not None)
+
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        runner = getattr(self, "_runner", None)
+        if runner is not None and not finalizing():
+            interruption = insist(partial(runner.stop, cancel=True))
+            if interruption is not None:
+                raise interruption
+
+
+_callers: WeakSet[Caller[Any, Any]] = WeakSet()
+
+
+def _begin_all() -> None:
+    for caller in list(_callers):
+        caller._after_fork()
+
+
+after_fork_in_child(_begin_all)
+
+
+@_options.described(
+    """Caller for asyncio: fn is `async def`, and everything runs in the loop of the first call. `await caller(item)`
+    hands an item in. From another thread: asyncio.run_coroutine_threadsafe.
+
+    Cancelling that await cancels the item if it has not started. A call that runs is cancelled only if nobody else
+    waits for it, in its batch or with an equal item.
+
+    {options}
+
+    Where a text says map, it is the AsyncCaller. Leaving the block, exceptions, and calls inside fn are as of Caller.
+    There are threads only with `remember` and `shared`, for their database. ValueError, TypeError: a bad option.
+    Progress: waits in the loop, and blocks nothing else there.
+    """,
+    _options.CALLER_OPTIONS,
+)
+class AsyncCaller(Generic[_T, _R]):
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        if not _checks.is_async(fn):
+            raise _checks.bad_type("fn", fn, "an `async def` function; Caller takes plain ones")
+        self._plan = _plan("AsyncCaller", fn, options)
+        self._context = copy_context()
+        self._closed = False
+        self._runner: LoopCalls | None = None
+        self._meter: Meter
+
+    def _begun(self) -> LoopCalls:
+        if self._runner is None:
+            if self._closed:
+                raise RuntimeError("the AsyncCaller is closed")
+            self._runner = self._context.copy().run(self._begin)
+            self._meter = Meter(self._runner.stats)
+        elif self._runner.loop is not asyncio.get_running_loop():
+            raise RuntimeError("the AsyncCaller was first called in another loop (expected: in the same one)")
+        return self._runner
+
+    def _begin(self) -> LoopCalls:
+        plan = self._plan
+        return LoopCalls(plan.scheduler(SharedAdmission), plan.call_with, memory=plan.memory())
+
+    async def __call__(self, item: _T) -> _R:
+        """Hand an item in and wait for its result. Raises what fn raised, and RuntimeError as Caller."""
+        runner = self._begun()
+        call = _made(self._plan, self._context, runner, item, LoopCall)
+        result: _R = await runner.wait_for(call)
+        self._meter.sample(runner.scheduler.finished)
+        return result
+
+    def stats(self) -> Stats:
+        """Where it stands. Cancelled items count as failed."""
+        return Stats(workers=self._plan.options.workers) if self._runner is None else self._meter.seen()
+
+    async def aclose(self, *, cancel: bool = False) -> None:
+        """As Caller.close. A cancellation meanwhile cancels all that has not ended, and is raised when that has."""
+        self._closed = True
+        if self._runner is not None:
+            await self._runner.aclose(cancel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *error: object) -> None:
+        await self.aclose(cancel=kind is not None)
+
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        runner = getattr(self, "_runner", None)
+        if runner is not None and not self._closed and not finalizing():
+            if runner.loop.is_closed():
+                runner.stop_threads()
+            else:
+                runner.from_thread(runner.abandon)

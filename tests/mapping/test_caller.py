@@ -1,0 +1,1015 @@
+"""Caller: items that come one by one, from many threads."""
+
+import asyncio
+import contextvars
+import functools
+import gc
+import inspect
+import itertools
+import logging
+import random
+import sys
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.counts import LONG, part
+from support.maps import asynchronous
+from support.process import run_script
+from support.threads import (
+    DEADLINE,
+    Task,
+    Threads,
+    TooLate,
+    acting_when,
+    ctrl_c,
+    in_time,
+    main_thread_sleeps,
+    run_all,
+    wait_until,
+)
+
+from manytail import (
+    AsyncCaller,
+    Batch,
+    Breaker,
+    BreakerOpen,
+    Budget,
+    BudgetExceeded,
+    Caller,
+    Concurrency,
+    Delivery,
+    Rate,
+    Retry,
+    RetryLater,
+    Shared,
+)
+from manytail.mapping import _admission, _calls
+
+pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
+
+
+def threads_of_callers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+
+
+@pytest.fixture(autouse=True)
+def _none_stays() -> Iterator[None]:
+    wait_until(lambda: not threads_of_callers(), "threads of another test")
+    yield
+    gc.collect()
+    wait_until(lambda: not threads_of_callers(), "threads of Callers that have ended")
+
+
+class Gate:
+    """Calls wait at it until it opens."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.opened = threading.Event()
+
+    def __call__(self, item: Any) -> Any:
+        self.begun.append(item)
+        assert self.opened.wait(DEADLINE)
+        return item
+
+    def wait_for(self, *items: Any) -> None:
+        wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
+
+
+def double(item: int) -> int:
+    return 2 * item
+
+
+ways = pytest.mark.parametrize("way", [lambda fn: fn, asynchronous], ids=["threads", "loop"])
+
+
+# ---------------------------------------------------------------------------------------------------- results, errors
+@ways
+def test_many_threads_get_their_own_results(way: Any) -> None:
+    with Caller(way(double), workers=4) as caller:
+
+        def calls(first: int) -> list[int]:
+            return [caller(first + number) for number in range(50)]
+
+        done = run_all(*[functools.partial(calls, 100 * number) for number in range(8)])
+        assert done == [[2 * (100 * number + one) for one in range(50)] for number in range(8)]
+        assert [future.result() for future in [caller.submit(number) for number in range(20)]] == list(range(0, 40, 2))
+        stats = caller.stats()
+    assert (stats.done, stats.failed, stats.in_flight, stats.workers) == (420, 0, 0, 4)
+
+
+@ways
+def test_what_fn_raises_is_raised_with_the_note_of_maps(way: Any) -> None:
+    def fail(item: str) -> None:
+        raise KeyError(item)
+
+    with Caller(way(fail), key=str.upper, retry=Retry(2, backoff=0)) as caller:
+        for ask in (lambda: caller("a"), lambda: caller.submit("a").result()):
+            with pytest.raises(KeyError) as raised:
+                ask()
+            assert raised.value.__notes__ == ["manytail: the item with key 'A' failed after 3 attempts"]
+        assert caller.stats().failed == 2
+
+
+def test_what_the_functions_of_an_item_raise_is_its_own_failure() -> None:
+    def key(item: int) -> int:
+        return 6 // item
+
+    with Caller(double, key=key) as caller:
+        with pytest.raises(ZeroDivisionError):
+            caller(0)
+        with pytest.raises(ZeroDivisionError):
+            caller.submit(0).result()
+        assert caller(3) == 6
+
+
+def test_fn_and_the_functions_of_an_item_run_in_the_context_of_the_caller() -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    seen: list[str] = []
+
+    def key(item: int) -> int:
+        seen.append(variable.get())
+        return item
+
+    variable.set("made")
+    with Caller(lambda item: variable.get(), key=key) as caller:
+        variable.set("called")
+        assert caller(1) == caller.submit(1).result() == "made"
+    assert seen == ["made", "made"]
+
+
+def test_no_thread_starts_before_the_first_call_nor_more_than_items_are_in_flight() -> None:
+    with Caller(double, workers=16):
+        assert threads_of_callers() == []
+    with Caller(double, workers=16) as caller:
+        for number in range(50):
+            caller(number)
+        assert len(threads_of_callers()) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- what starts when
+def test_items_of_one_key_and_priority_start_in_the_order_in_which_they_came() -> None:
+    gate = Gate()
+    with Caller(gate, workers=1, key=lambda item: item[0], priority=lambda item: item[1]) as caller:
+        caller.submit(("first", 0, 0))
+        gate.wait_for(("first", 0, 0))
+        items = [(key, priority, number) for number in range(20) for key in "ab" for priority in (2, 1)]
+        for item in items:
+            caller.submit(item)
+        gate.opened.set()
+    started = gate.begun[1:]
+    assert sorted(started) == sorted(items)
+    for key, priority in itertools.product("ab", (1, 2)):
+        numbers = [item[2] for item in started if item[:2] == (key, priority)]
+        assert numbers == sorted(numbers)
+    assert [item[1] for item in started] == [1] * 40 + [2] * 40
+
+
+@pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}, {"key": str}], ids=["plain", "gate", "key"])
+def test_handing_in_waits_while_the_window_is_full(options: Any) -> None:
+    gate = Gate()
+    with Caller(gate, workers=2, max_in_flight=2, **options) as caller, Threads() as threads:
+        first = [caller.submit(number) for number in range(2)]
+        gate.wait_for(0, 1)
+        waiting = [threads.start(caller.submit, number) for number in (2, 3)] + [threads.start(caller, 4)]
+        wait_until(lambda: caller._runner is not None and len(caller._runner._handed) == 3)
+        assert caller.stats().in_flight == 2
+        gate.opened.set()
+        assert [task.result().result() for task in waiting[:2]] == [2, 3]
+        assert waiting[2].result() == 4
+        assert [future.result() for future in first] == [0, 1]
+
+
+def test_a_slot_of_the_window_is_used_as_soon_as_it_is_free() -> None:
+    gates = [Gate() for _ in range(4)]
+    with Caller(lambda item: gates[item](item), workers=3, max_in_flight=3) as caller, Threads() as threads:
+        for number in range(3):
+            caller.submit(number)
+        waiting = threads.start(caller.submit, 3)
+        gates[1].wait_for(1)
+        gates[1].opened.set()
+        waiting.result()
+        gates[3].wait_for(3)
+        for gate in gates:
+            gate.opened.set()
+
+
+def test_no_wake_up_of_a_full_window_is_lost() -> None:
+    """Each thread waits for the window again and again, and is only served if the one before it was."""
+    with Caller(double, workers=2, max_in_flight=2) as caller:
+
+        def submits(first: int) -> int:
+            return sum(caller.submit(first + number).result() for number in range(100))
+
+        assert run_all(*[functools.partial(submits, 0) for _ in range(12)]) == [9_900] * 12
+        assert caller.stats().in_flight == 0
+
+
+def test_items_of_many_threads_share_a_batch() -> None:
+    batches: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        batches.append(items)
+        return [2 * item for item in items]
+
+    with Caller(fn, batch=Batch(8, linger=10 * DEADLINE)) as caller:
+        assert run_all(*[functools.partial(caller, number) for number in range(8)]) == list(range(0, 16, 2))
+        assert [sorted(items) for items in batches] == [list(range(8))]
+        lingers = caller.submit(9)
+    assert lingers.result() == 18  # the end of the block let no batch linger
+    assert batches[1:] == [[9]]
+
+
+def test_an_exception_in_a_batch_is_its_items_own() -> None:
+    def fn(items: list[int]) -> list[Any]:
+        return [ValueError(item) if item % 2 else item for item in items]
+
+    with Caller(fn, batch=Batch(4, linger=10 * DEADLINE)) as caller:
+        futures = [caller.submit(number) for number in range(4)]
+        assert [str(future.exception()) for future in futures] == ["None", "1", "None", "3"]
+        assert [futures[0].result(), futures[2].result()] == [0, 2]
+
+
+def test_calls_of_a_key_never_overlap_whoever_hands_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where lanes of keys that are idle are dropped all the time."""
+    monkeypatch.setattr(_admission, "IDLE_LIMIT", 2)
+    running: Counter[int] = Counter()
+
+    def fn(item: tuple[int, int]) -> int:
+        running[item[0]] += 1
+        try:
+            assert running[item[0]] == 1
+            return item[1]
+        finally:
+            running[item[0]] -= 1
+
+    with Caller(fn, workers=8, key=lambda item: item[0], per_key=1) as caller:
+
+        def calls(seed: int) -> None:
+            chance = random.Random(seed)
+            for number in range(200):
+                assert caller((chance.randrange(12), number)) == number
+
+        run_all(*[functools.partial(calls, seed) for seed in range(8)])
+        lanes = caller._runner.scheduler.admission._all_lanes()  # type: ignore[union-attr]
+        assert len({lane.key for lane in lanes}) == len(lanes) <= 12
+
+
+def test_keys_are_compared_without_a_lock() -> None:
+    """One key's `__eq__` waits for a call that another thread makes meanwhile."""
+    compared, served = threading.Event(), threading.Event()
+
+    class Key:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if threading.current_thread().name == "compares":
+                compared.set()
+                assert served.wait(DEADLINE)
+            return self is other
+
+    keys = [Key(), Key(), Key()]
+    with Caller(double, key=keys.__getitem__) as caller, Threads() as threads:
+        caller(0)
+
+        def compares() -> int:
+            threading.current_thread().name = "compares"
+            return caller(1)
+
+        task = threads.start(compares)
+        assert compared.wait(DEADLINE)
+        assert caller(0) == 0
+        assert caller(2) == 4
+        served.set()
+        assert task.result() == 2
+
+
+# ---------------------------------------------------------------------------------------------------- options of maps
+def test_equal_items_share_one_call() -> None:
+    gate = Gate()
+    with Caller(gate, workers=4, dedup=10) as caller, Threads() as threads:
+        tasks = [threads.start(caller, "a") for _ in range(6)]
+        gate.wait_for("a")
+        wait_until(lambda: caller.stats().in_flight == 6)
+        gate.opened.set()
+        assert {task.result() for task in tasks} == {"a"}
+        assert gate.begun == ["a"]
+        assert caller.stats().remembered == 5
+
+
+def test_a_cancelled_leader_passes_to_its_next_follower() -> None:
+    gate = Gate()
+    with Caller(gate, workers=1, dedup=10) as caller:
+        caller.submit("first")
+        gate.wait_for("first")
+        futures = [caller.submit("a") for _ in range(4)]
+        assert futures[0].cancel()
+        assert futures[1].cancel()
+        gate.opened.set()
+        assert [futures[2].result(), futures[3].result()] == ["a", "a"]
+    assert gate.begun == ["first", "a"]
+    assert [future.cancelled() for future in futures] == [True, True, False, False]
+
+
+def test_a_follower_that_was_cancelled_gets_nothing() -> None:
+    gate = Gate()
+    with Caller(gate, workers=2, dedup=10) as caller:
+        leader, follower = caller.submit("a"), caller.submit("a")
+        gate.wait_for("a")
+        assert not leader.cancel()
+        assert follower.cancel()
+        gate.opened.set()
+    assert leader.result() == "a"
+    assert follower.cancelled()
+
+
+def test_a_failed_leader_passes_to_its_next_follower() -> None:
+    calls = itertools.count()
+    gate = Gate()
+
+    def fn(item: str) -> int:
+        gate(item)
+        if (number := next(calls)) == 0:
+            raise ValueError
+        return number
+
+    with Caller(fn, workers=1, dedup=10) as caller:
+        futures = [caller.submit("a") for _ in range(3)]
+        gate.opened.set()
+        assert isinstance(futures[0].exception(), ValueError)
+        assert [futures[1].result(), futures[2].result()] == [1, 1]
+
+
+def test_limits_breakers_timeouts_and_deferrals_are_those_of_maps() -> None:
+    never = threading.Event()
+    deferred = iter([True, False])
+
+    def fn(item: str, delivery: Delivery) -> Any:
+        if item == "slow":
+            never.wait(DEADLINE)
+        if item == "later" and next(deferred):
+            raise RetryLater(0.001)
+        if item == "bad":
+            raise OSError(item)
+        return delivery.attempt
+
+    with Caller(fn, timeout=0.05) as caller:
+        with pytest.raises(TimeoutError):
+            caller("slow")
+        never.set()
+    with Caller(fn, limits=Budget(2)) as caller:
+        assert [caller("a"), caller("later")] == [1, 1]
+        assert caller.stats().deferred == 1
+        with pytest.raises(BudgetExceeded):
+            caller("c")
+    with Caller(fn, breaker=Breaker(1, reset=DEADLINE, when_open="fail")) as caller:
+        with pytest.raises(OSError, match="bad"):
+            caller("bad")
+        with pytest.raises(BreakerOpen):
+            caller.submit("a").result()
+
+
+def test_a_resource_is_made_once_per_worker_and_closed_at_the_end() -> None:
+    made: list[Any] = []
+
+    class Resource:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    def setup() -> Resource:
+        made.append(Resource())
+        return made[-1]
+
+    with Caller(lambda item, resource: (item, resource.closed), workers=2, setup=setup) as caller:
+        run_all(*[functools.partial(caller, number) for number in range(8)])
+        assert 1 <= len(made) <= 2
+    assert all(one.closed for one in made)
+
+
+def test_results_are_remembered(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    def fn(item: int) -> int:
+        called.append(item)
+        return 2 * item
+
+    shared = Shared(tmp_path / "calls.db", "double")
+    for _ in range(2):
+        with Caller(fn, remember=shared, max_in_flight=16) as caller:
+            assert run_all(*[functools.partial(caller, number) for number in range(20)]) == list(range(0, 40, 2))
+    assert sorted(called) == list(range(20))
+    assert caller.stats().remembered == 20
+    names: list[str] = []
+    with Caller(fn, remember=shared) as caller:
+        for number in range(20):
+            caller.submit(number).add_done_callback(lambda _: names.append(threading.current_thread().name))
+    assert len(names) == 20
+    assert set(names) <= {"manytail-callbacks", "MainThread"}  # not the database's, on which other items depend
+
+
+# ---------------------------------------------------------------------------------------------------- cancelled items
+@pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}], ids=["plain", "gate"])
+def test_a_cancelled_item_is_skipped_at_its_turn(options: Any) -> None:
+    gate = Gate()
+    with Caller(gate, workers=1, **options) as caller:
+        futures = [caller.submit(number) for number in range(4)]
+        gate.wait_for(0)
+        assert [future.cancel() for future in futures] == [False, True, True, True]
+        gate.opened.set()
+    assert gate.begun == [0]
+    assert caller.stats().in_flight == 0
+
+
+def test_a_batch_goes_without_cancelled_items() -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items)
+        return items
+
+    with Caller(fn, batch=Batch(3, linger=10 * DEADLINE)) as caller:
+        futures = [caller.submit(number) for number in range(2)]
+        futures[0].cancel()
+        assert caller(2) == 2
+        assert futures[1].result() == 1
+        gone = [caller.submit(number) for number in range(3, 5)]
+        for future in gone:
+            future.cancel()
+    assert calls == [[1, 2]]
+
+
+def test_an_item_that_is_to_be_called_again_has_started() -> None:
+    failed = threading.Event()
+
+    def fn(item: int, delivery: Delivery) -> int:
+        if delivery.attempt == 1:
+            failed.set()
+            raise ValueError
+        return item
+
+    with Caller(fn, retry=Retry(1, backoff=0.01)) as caller:
+        future = caller.submit(1)
+        assert failed.wait(DEADLINE)
+        assert not future.cancel()
+        assert future.result() == 1
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
+def test_an_interrupted_call_cancels_its_item_unless_that_runs(runs: bool) -> None:
+    gate = Gate()
+    with Caller(gate, workers=1) as caller, Threads() as threads:
+        other = None if runs else threads.start(caller, "other")
+        if not runs:
+            gate.wait_for("other")
+        with acting_when(lambda: (gate.begun or not runs) and main_thread_sleeps(), ctrl_c), pytest.raises(
+            KeyboardInterrupt
+        ):
+            caller("interrupted")
+        gate.opened.set()
+        assert other is None or other.result() == "other"
+        assert caller("next") == "next"
+    assert gate.begun == (["interrupted", "next"] if runs else ["other", "next"])
+
+
+def test_an_interrupted_wait_for_the_window_cancels_its_item() -> None:
+    gate = Gate()
+    with Caller(gate, workers=1, max_in_flight=1) as caller:
+        first = caller.submit("first")
+        gate.wait_for("first")
+        with acting_when(main_thread_sleeps, ctrl_c), pytest.raises(KeyboardInterrupt):
+            caller.submit("interrupted")
+        gate.opened.set()
+        assert first.result() == "first"
+        assert caller("next") == "next"
+    assert gate.begun == ["first", "next"]
+
+
+# ---------------------------------------------------------------------------------------------------- callbacks
+def test_a_callback_that_waits_holds_up_no_other_result() -> None:
+    """All three end in one call: the callback of the first waits for the others."""
+
+    def fn(items: list[int]) -> list[int]:
+        return items
+
+    seen: list[Any] = []
+    over = threading.Event()
+    with Caller(fn, batch=Batch(3, linger=10 * DEADLINE), workers=1) as caller:
+        futures = [caller.submit(number) for number in range(2)]
+
+        def waits(future: Future[int]) -> None:
+            seen.append((futures[1].result(DEADLINE), threading.current_thread().name))
+            over.set()
+
+        futures[0].add_done_callback(waits)
+        futures.append(caller.submit(2))
+        assert over.wait(DEADLINE)
+    assert [value for value, _ in seen] == [1]
+
+
+def test_callbacks_run_in_a_worker_or_in_a_thread_for_them_and_never_in_one_that_hands_in() -> None:
+    gate = Gate()
+    names: list[str] = []
+
+    def note(future: Future[Any]) -> None:
+        names.append(threading.current_thread().name.rstrip("0123456789"))
+
+    with Caller(gate, workers=2) as caller:
+        caller.submit(0).add_done_callback(note)
+        gate.opened.set()
+    assert names == ["manytail-worker-"]
+    with Caller(asynchronous(double)) as caller:  # its loop runs all calls
+        futures = [caller.submit(number) for number in range(10)]
+        for future in futures:
+            future.add_done_callback(note)
+        wait(futures)
+    assert set(names[1:]) <= {"manytail-callbacks", "MainThread"}  # the latter: it was done already
+    names.clear()
+    gate = Gate()
+    with Caller(gate, workers=1) as caller:
+        caller.submit(1)
+        waiting = caller.submit(2)
+        waiting.add_done_callback(note)
+        gate.wait_for(1)
+        with Threads() as threads:
+            closing = threads.start(caller.close, cancel=True)
+            wait_until(waiting.done)
+            gate.opened.set()
+            closing.result()
+    assert names == ["manytail-callbacks"]
+
+
+def test_what_a_callback_raises_is_logged_and_its_worker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+
+    def stops(future: Future[Any]) -> None:
+        raise SystemExit("raised by a callback")
+
+    with caplog.at_level(logging.ERROR), Caller(gate, workers=1) as caller:
+        caller.submit(1).add_done_callback(stops)
+        gate.opened.set()
+        assert caller(2) == 2
+    assert "raised by a callback" in caplog.text
+
+
+# ---------------------------------------------------------------------------------------------------- calls inside fn
+def nesting(depth: int, caller: list[Caller[int, int]]) -> Callable[[int], int]:
+    def fn(item: int) -> int:
+        return item if item == depth else caller[0](item + 1)
+
+    return fn
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_call_inside_fn_is_refused_when_all_workers_wait_in_such_calls(workers: int) -> None:
+    callers: list[Caller[int, int]] = []
+    for depth, works in ((workers - 1, True), (workers, False)):
+        with Caller(nesting(depth, callers), workers=workers) as caller:
+            callers[:] = [caller]
+            if works:
+                assert caller(0) == depth
+            else:
+                with pytest.raises(RuntimeError, match="would wait for itself"):
+                    caller(0)
+            callers.clear()
+
+
+SELF: dict[str, dict[str, Any]] = {
+    "per_key": {"key": lambda item: "one", "per_key": 1},
+    "dedup": {"item_id": lambda item: "one", "dedup": 1},
+    "concurrency": {"limits": Concurrency(1)},
+    "budget": {"limits": Budget(2, cost=lambda item: 2 - item)},
+    "batch": {"key": lambda item: "one", "per_key": 1, "batch": Batch(2, linger=0.001)},
+}
+
+
+@pytest.mark.parametrize("options", SELF.values(), ids=SELF)
+def test_a_call_inside_fn_is_refused_that_waits_for_what_its_own_call_holds(options: Any) -> None:
+    callers: list[Caller[int, int]] = []
+    call = nesting(1, callers)
+    fn: Any = (lambda items: [call(item) for item in items]) if "batch" in options else call
+    with Caller(fn, workers=4, **options) as caller:
+        callers[:] = [caller]
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            caller(0)
+        callers.clear()
+
+
+def test_a_call_inside_fn_of_another_key_is_served() -> None:
+    callers: list[Caller[int, int]] = []
+    with Caller(nesting(2, callers), workers=3, key=str, per_key=1, dedup=5, limits=Concurrency(3)) as caller:
+        callers[:] = [caller]
+        assert caller(0) == 2
+        wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
+        callers.clear()
+
+
+def test_a_call_that_was_abandoned_holds_no_worker() -> None:
+    """It waits in a call of its own, and has run out of time: its worker was replaced."""
+
+    def attempt(seconds: float) -> None:
+        callers: list[Caller[int, int]] = []
+        over = threading.Event()
+
+        def fn(item: int) -> int:
+            if item == 0:
+                with suppress(CancelledError, TimeoutError):
+                    callers[0](1)
+                return 0
+            if item == 1:
+                assert over.wait(DEADLINE)
+                return 1
+            return callers[0](3) if item == 2 else item
+
+        with Caller(fn, workers=2, timeout=seconds) as caller:
+            callers[:] = [caller]
+            with pytest.raises(TimeoutError):
+                caller(0)
+            try:
+                assert caller(2) == 3
+            except TimeoutError as error:
+                raise TooLate from error
+            finally:
+                over.set()
+                callers.clear()
+
+    in_time(attempt, 0.05, 1.0, 10.0)
+
+
+def test_a_call_inside_an_async_fn_is_refused_because_it_blocks_the_loop() -> None:
+    callers: list[Caller[int, int]] = []
+
+    async def fn(item: int) -> int:
+        return item or callers[0](1)
+
+    with Caller(fn, workers=4) as caller:
+        callers[:] = [caller]
+        with pytest.raises(RuntimeError, match="blocks the loop"):
+            caller(0)
+        callers.clear()
+
+
+@ways
+def test_submit_inside_fn_waits_for_no_window(way: Any) -> None:
+    callers: list[Caller[int, Any]] = []
+
+    def fn(item: int) -> Any:
+        return [callers[0].submit(number) for number in range(1, 5)] if item == 0 else item
+
+    with Caller(way(fn), workers=1, max_in_flight=1) as caller:
+        callers[:] = [caller]
+        assert [future.result() for future in caller(0)] == [1, 2, 3, 4]
+        callers.clear()
+
+
+@ways
+def test_close_inside_fn_is_refused(way: Any) -> None:
+    callers: list[Caller[int, Any]] = []
+    with Caller(way(lambda item: callers[0].close()), workers=1) as caller:
+        callers[:] = [caller]
+        with pytest.raises(RuntimeError, match="close: called by fn"):
+            caller(0)
+        callers.clear()
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+@ways
+def test_leaving_the_block_waits_for_all_items_and_then_none_is_taken(way: Any) -> None:
+    gate = Gate()
+    with Threads() as threads:
+        with Caller(way(gate) if way is not asynchronous else asynchronous(double), workers=1) as caller:
+            futures = [caller.submit(number) for number in range(5)]
+            threads.start(gate.opened.set)
+        assert all(future.done() for future in futures)
+        for ask in (caller, caller.submit):
+            with pytest.raises(RuntimeError, match="the Caller is closed"):
+                ask(1)
+        caller.close()
+
+
+def test_a_thread_that_waits_for_the_window_at_the_close_is_served() -> None:
+    gate = Gate()
+    caller = Caller(gate, workers=1, max_in_flight=1)
+    with Threads() as threads:
+        caller.submit(0)
+        waiting = threads.start(caller, 1)
+        wait_until(lambda: caller._runner is not None and len(caller._runner._handed) == 1)
+        closing = threads.start(caller.close)
+        wait_until(lambda: caller._runner._ending)  # type: ignore[union-attr]
+        with pytest.raises(RuntimeError, match="the Caller is closed"):
+            caller(2)
+        gate.opened.set()
+        assert waiting.result() == 1
+        closing.result()
+
+
+@pytest.mark.parametrize("by", ["close", "exception"])
+@ways
+def test_what_has_not_started_is_cancelled(way: Any, by: str) -> None:
+    gate = Gate()
+
+    async def afn(item: int) -> int:
+        gate.begun.append(item)
+        while not gate.opened.is_set():
+            await asyncio.sleep(0.001)
+        return item
+
+    caller = Caller(gate if way is not asynchronous else afn, workers=1, max_in_flight=3)
+    futures = [caller.submit(number) for number in range(3)]
+    with Threads() as threads:
+        gate.wait_for(0)
+        waiting = threads.start(caller, 3), threads.start(caller.submit, 4)
+        wait_until(lambda: len(caller._runner._handed) == 2)  # type: ignore[union-attr]
+
+        def leave() -> None:
+            if by == "close":
+                caller.close(cancel=True)
+            else:
+                with pytest.raises(ZeroDivisionError), caller:
+                    1 / 0  # noqa: B018
+
+        closing = threads.start(leave)
+        assert isinstance(waiting[0].outcome(), CancelledError)
+        assert waiting[1].result().cancelled()
+        assert [future.cancelled() for future in futures] == [False, True, True]
+        gate.opened.set()
+        closing.result()
+    assert futures[0].result() == 0
+    assert gate.begun == [0]
+
+
+def test_an_item_that_waits_for_its_next_attempt_is_not_called_again_at_a_cancelling_close() -> None:
+    called = []
+
+    def fn(item: int) -> None:
+        called.append(item)
+        raise ValueError
+
+    with Caller(fn, retry=Retry(3, backoff=10 * DEADLINE, max_backoff=10 * DEADLINE)) as caller:
+        future = caller.submit(1)
+        wait_until(lambda: caller.stats().retried == 1)
+        caller.close(cancel=True)
+    with pytest.raises(CancelledError):
+        future.result(0)
+    assert called == [1]
+
+
+@ways
+def test_a_setup_that_raises_fails_all_items_and_later_ones(way: Any) -> None:
+    def setup() -> None:
+        raise OSError("no connection")
+
+    async def afn(item: int, resource: Any) -> None: ...
+
+    def fn(item: int, resource: Any) -> None: ...
+
+    with Caller(afn if way is asynchronous else fn, setup=setup) as caller:
+        with pytest.raises(OSError, match="no connection"):
+            caller(1)
+        with pytest.raises(RuntimeError, match="the Caller has failed") as raised:
+            caller(2)
+        assert isinstance(raised.value.__cause__, OSError)
+
+
+@ways
+def test_a_dropped_caller_cancels_what_has_not_started_and_leaves_no_thread(way: Any) -> None:
+    gate = Gate()
+
+    async def afn(item: int) -> int:
+        gate.begun.append(item)
+        await asyncio.get_running_loop().create_future()
+        return item
+
+    caller = Caller(afn if way is asynchronous else gate, workers=1, timeout=10 * DEADLINE)
+    futures = [caller.submit(number) for number in range(3)]
+    called_back: list[str] = []
+    futures[2].add_done_callback(lambda _: called_back.append(threading.current_thread().name))
+    gate.wait_for(0)
+    gone = weakref.ref(caller)
+    del caller
+    gc.collect()
+    assert gone() is None
+    wait_until(lambda: [future.cancelled() for future in futures[1:]] == [True, True])
+    gate.opened.set()
+    with suppress(CancelledError):
+        assert futures[0].result(DEADLINE) == 0
+    wait_until(lambda: called_back == ["manytail-callbacks"])
+
+
+def test_a_call_keeps_its_caller_and_an_idle_worker_keeps_no_item() -> None:
+    class Large:
+        pass
+
+    assert isinstance(Caller(lambda item: Large())(1), Large)
+    with Caller(lambda item: item) as caller:
+        large = Large()
+        gone = weakref.ref(large)
+        assert caller(large) is large
+        assert caller.submit(large).result() is large
+        del large
+        wait_until(lambda: gc.collect() is not None and gone() is None)
+
+
+FORKED = """
+import os, sys, threading
+from support.forks import in_child
+from manytail import Caller, Rate
+
+begun, opened = threading.Event(), threading.Event()
+
+def fn(item):
+    if item == "held":
+        begun.set()
+        opened.wait(60)
+    return item, os.getpid()
+
+for options in ({}, {"limits": Rate(1e9), "key": str, "dedup": 5}):
+    begun.clear(); opened.clear()
+    with Caller(fn, workers=1, **options) as caller:
+        held, waits = caller.submit("held"), caller.submit("waits")
+        assert begun.wait(60)
+
+        def child():
+            with caller:
+                assert caller("child") == ("child", os.getpid())
+                assert caller.submit("other").result() == ("other", os.getpid())
+                assert not held.done() and not waits.done()
+            try:
+                caller("late")
+            except RuntimeError:
+                return
+            raise AssertionError("the child's Caller is open")
+
+        in_child(child)
+        opened.set()
+        assert held.result() == ("held", os.getpid())
+        assert waits.result() == ("waits", os.getpid())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_a_forked_child_begins_anew() -> None:
+    run_script(FORKED)
+
+
+# ---------------------------------------------------------------------------------------------------- at any point
+@pytest.mark.parametrize("seed", range(part(6)))
+def test_whatever_is_cancelled_and_however_it_ends_every_future_is_done(seed: int) -> None:
+    chance = random.Random(seed)
+    options: dict[str, Any] = {"workers": chance.choice([1, 2, 5]), "max_in_flight": chance.choice([20, None])}
+    if chance.random() < 0.5:
+        options |= {"key": lambda item: item % 5, "per_key": 1}
+    limits = {"limits": [Rate(1e6), Concurrency(3)]}
+    options |= chance.choice([{}, {"dedup": 5}, limits, {"breaker": Breaker(3, reset=0.001)}])
+    batched = chance.random() < 0.5
+    if batched:
+        options["batch"] = Batch(4, linger=chance.choice([0, 0.001]))
+    options["retry"] = Retry(1, backoff=0)
+
+    def one(item: int) -> int:
+        if item % 7 == 0:
+            raise ValueError(item)
+        return item
+
+    def fn(item: Any) -> Any:
+        return [one(each) for each in item] if batched else one(item)
+
+    caller: Caller[int, int] = Caller(asynchronous(fn) if chance.random() < 0.3 else fn, **options)
+    futures: list[Future[int]] = []
+
+    def hands_in(seed: int) -> None:
+        chance = random.Random(seed)
+        with suppress(RuntimeError, CancelledError, ValueError):
+            for number in range(100):
+                future = caller.submit(chance.randrange(50))
+                futures.append(future)
+                if chance.random() < 0.2:
+                    future.cancel()
+                if number % 10 == 0:
+                    caller(chance.randrange(50))
+
+    with Threads() as threads:
+        for number in range(5):
+            threads.start(hands_in, number)
+        wait_until(lambda: len(futures) > 100 or all(not task.is_alive() for task in threads.tasks))
+        if chance.random() < 0.7:
+            caller.close(cancel=chance.random() < 0.5)
+    caller.close()
+    assert all(future.done() for future in futures)
+    runner = caller._runner
+    assert runner is not None
+    assert not runner.open
+    assert runner.scheduler.in_flight == 0 or runner.scheduler.halted
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt in this thread where the interpreter serves signals in the Caller's code: where one of
+    its functions begins, or after it has called a built-in one. At the chosen one of these."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __enter__(self) -> "Interrupter":
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and Path(frame.f_code.co_filename).parent == Path(_admission.__file__).parent:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9), "dedup": 3}], ids=["plain", "gate"])
+@pytest.mark.parametrize("way", ["call", "submit", "close"])
+def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: str, options: Any) -> None:
+    """The others end, or the Caller has failed and says so."""
+    for at in itertools.count(1, 1 if LONG else 3):
+        with Threads() as threads, Caller(double, workers=2, **options) as caller:
+            caller(0)
+            others: list[Task] = [threads.start(caller, number) for number in range(3)]
+            interrupter = Interrupter(at)
+            try:
+                with interrupter:
+                    if way == "call":
+                        caller(5)
+                    elif way == "submit":
+                        caller.submit(5).result()
+                    else:
+                        caller.close()
+            except (KeyboardInterrupt, RuntimeError):  # the latter: the Caller has failed
+                pass
+            assert {type(other.outcome()) for other in others} <= {type(None), RuntimeError}
+        if interrupter.left > 0:
+            break
+    assert at > 20
+
+
+@pytest.mark.parametrize("way", ["hand_in", "submit", "close"])
+def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is interrupted where it had what another thread has reported to handle."""
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with Caller(double) as caller, Threads() as threads:
+        caller(0)
+        runner: Any = caller._runner
+        with runner._lock:
+            other = threads.start(caller, 1)
+            wait_until(lambda: runner._events)
+        call = {"hand_in": lambda: caller(2), "submit": lambda: caller.submit(2), "close": caller.close}[way]
+        with monkeypatch.context() as patched:
+            patched.setattr(runner, way, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        assert other.result() == 2
+
+
+def test_what_an_interruption_has_left_is_settled_later() -> None:
+    left, settled = deque([1, 2, 3]), []
+
+    def interrupted(number: int) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+        settled.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        _calls._each(left, interrupted)
+    _calls._each(left, settled.append)
+    assert settled == [1, 2, 3]
+
+
+# ---------------------------------------------------------------------------------------------------- options
+REFUSED: dict[str, Any] = {
+    "order": "input", "errors": "return", "max_failures": 3, "fatal": ValueError, "deadline": 3, "progress": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Caller, AsyncCaller])
+def test_options_of_maps_alone_are_refused(kind: Any) -> None:
+    async def fn(item: int) -> int:
+        return item
+
+    for name, value in REFUSED.items():
+        assert name not in inspect.signature(kind).parameters
+        with pytest.raises(TypeError, match=f"^{name}: no option of {kind.__name__} "):
+            kind(fn, **{name: value})
+    with pytest.raises(ValueError, match=r"^workers: 'inline' \(expected: an int >= 1"):
+        kind(fn, workers="inline")
+    with pytest.raises(ValueError, match=r"^max_in_flight: 3"):
+        kind(fn, workers=4, max_in_flight=3)
+    with pytest.raises(TypeError, match=r"^fn: "):
+        kind(lambda: None)
