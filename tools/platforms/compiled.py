@@ -32,7 +32,8 @@ def visual_studio() -> None:
     """Each module in the standard's C, with _MSC_VER set and GNU's extensions an error. The headers of Windows are
     mingw's: those of Visual Studio are not to be had."""
     base = common.cpython("windows-x86_64")
-    sources = sorted((common.ROOT / "build/cython").rglob("*.c"))
+    made = common.ROOT / "build/cython"  # which also has copies
+    sources = sorted(path for folder in ("pyx", "python") for path in (made / folder).rglob("*.c"))
     clang = ("clang", "--target=x86_64-w64-mingw32", "-std=c11", "-fsyntax-only", "-fms-extensions", "-D_MSC_VER=1940")
     strict = ("-Wpedantic", "-Wgnu", "-Werror=gnu")
     mixed = ("-D_PID_T_", "-D__INTRIN_H")  # mingw's headers have what pyconfig.h and clang's own headers add to them
