@@ -41,7 +41,7 @@ FETCHED_BY = time.monotonic() + 600 if BUILDS else None
 
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
-WITHOUT_SPARK += ["contract", "doctor", "native", "workplace"]
+WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
 
 
 class UnavailableError(Exception):
