@@ -1,6 +1,6 @@
 """Runs the scripts of this folder, two at a time: `python tools/platforms [--cheap] [--build | --built] [NAME...]`.
 
-The cheap part: core and mapping on CPython 3.14; imports, doctor and mapping's essentials on Windows; most of what is
+The cheap part: core, mapping and workplace on CPython 3.14; imports, doctor and workplace on Windows; most of what is
 compiled only. Prints what each ran, and a line for each at the end. A platform that cannot be had here is no failure,
 but it is said."""
 

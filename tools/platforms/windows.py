@@ -1,4 +1,4 @@
-"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, mapping's essentials.
+"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, workplace.
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
@@ -11,8 +11,7 @@ import common
 
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
-# All of mapping takes ten minutes under wine.
-ESSENTIALS = ["tests/workplace", "tests/mapping/test_concurrent_map.py", "tests/mapping/test_limits.py"]
+ESSENTIALS = ["tests/workplace"]  # maps, limits, executor and broker in it; all of mapping takes ten minutes under wine
 USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
 
 
