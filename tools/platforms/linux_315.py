@@ -1,4 +1,4 @@
-"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core's essentials, mapping.
+"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core's essentials.
 
 Debian's unstable release has it, with CPython's own tests. Its packages are unpacked into a folder, which becomes the
 root of the processes here: they need a newer C library than most machines have. What they see of this machine is

@@ -1,4 +1,4 @@
-"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, workplace.
+"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor.
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
@@ -11,7 +11,6 @@ import common
 
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
-ESSENTIALS = ["tests/workplace"]  # maps, limits, executor and broker in it; all of mapping takes ten minutes under wine
 USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
 
 
@@ -46,8 +45,7 @@ def windows() -> None:
     environ = environment() | {"PYTHONPATH": ";".join(map(at, path)), "PYTHONUTF8": "1"}
     python = [WINE, base / "python.exe"]
     every = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
-    parts = [ESSENTIALS] if common.CHEAP else every
-    common.tried(name, python, parts, ["-k", "not trio and not debug"], **environ)
+    common.tried(name, python, [] if common.CHEAP else every, ["-k", "not trio and not debug"], **environ)
 
 
 common.main(windows)
