@@ -907,3 +907,16 @@ def test_ctrl_c_in_the_input_does_not_wait_for_the_items_before_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         next(run(log.fn, items(), key=str))
     assert log.calls() == []
+
+
+def test_ctrl_c_in_an_asynchronous_setup_is_raised_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fn(item: int, resource: object) -> int:
+        return item
+
+    async def setup() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run(fn, [1, 2], setup=setup))
+    gc.collect()  # asyncio logs an exception that nobody has asked for when its task is freed
+    assert caplog.text == ""

@@ -34,6 +34,7 @@ from manytail.errors import Empty, ShutDown
 
 from ._exchange import Exchange
 from ._item import Item
+from ._loop_runner import retrieve
 from ._progress import InlineTicker
 from ._runner import Runner
 from ._scheduler import Scheduler, Verdict
@@ -484,6 +485,7 @@ class _LoopWorker(_Worker):
                     loop.run(self._leave(self._resource))
             finally:
                 loop.close()
+                retrieve(self._resource)  # an interruption of it has been raised through the loop
         self._loops.clear()
 
     async def _leave(self, resource: asyncio.Task[None]) -> None:

@@ -140,7 +140,7 @@ class LoopRunner(Runner):
         self.stop(cancel=True)
         for task in tasks:
             if task is not None:
-                task.add_done_callback(_retrieve)
+                task.add_done_callback(retrieve)
                 task.cancel()
         self.coroutines.when_ended(self.calls_ended)
 
@@ -158,13 +158,13 @@ class LoopRunner(Runner):
     async def _ended(self, reader: asyncio.Task[None] | None) -> None:
         if reader is not None:
             await asyncio.wait([reader])
-            _retrieve(reader)  # `fail` has reported it
+            retrieve(reader)  # `fail` has reported it
         await self.coroutines.ended()
         self.calls_ended()
         await self.flush()
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
+def retrieve(task: asyncio.Task[None] | None) -> None:
     """asyncio logs an exception of a task that nobody asks for."""
-    if not task.cancelled():
+    if task is not None and task.done() and not task.cancelled():
         task.exception()
