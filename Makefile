@@ -89,6 +89,14 @@ test-freethreaded: $(MADE)/venv ## run the suite without the GIL, each test that
 test-platforms: ## other platforms: CPython 3.14 and 3.15, Windows, arm64, macOS, musl (ARGS: --cheap, or some of tools/platforms)
 	@$(PYTHON) tools/platforms $(ARGS)
 
+# The cheap part in two steps of make check: what waits for servers and compilers, and the tests.
+.PHONY: platforms-built platforms-tested
+platforms-built: $(MADE)/dev
+	@$(PYTHON) tools/platforms --cheap --build
+
+platforms-tested:
+	@$(PYTHON) tools/platforms --cheap --built
+
 test-rabbitmq: $(MADE)/dev ## the broker's tests that go through pika to a RabbitMQ server too, on a server of its own
 	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker -m rabbitmq $(ARGS); $(CHECKED)
 

@@ -9,35 +9,40 @@ run() {
     time "${MAKE:-make}" --no-print-directory "$@"
 }
 
-# The model checker computes for minutes and waits for nothing: at the lowest priority it has the time in which pip and
-# the tests wait. It is a process group of its own, so that it ends with this script.
-begin_model() {
+# The model checker computes for minutes and waits for nothing, and so do the compilers for other platforms: at the
+# lowest priority they have the time in which pip and the tests wait. Each is a process group of its own, so that it ends
+# with this script.
+declare -A begun
+trap 'for target in "${!begun[@]}"; do kill -- "-${begun[$target]}" 2>/dev/null || true; done' EXIT # or it has ended
+
+begin() {
     mkdir -p build
     set -m
-    nice -n 19 tools/check.sh --model >build/model.log 2>&1 &
-    model=$!
+    nice -n 19 tools/check.sh --only "$1" >"build/$1.log" 2>&1 &
+    begun[$1]=$!
     set +m
-    trap 'kill -- "-$model" 2>/dev/null || true' EXIT # it may have ended
 }
 
-end_model() {
+end() {
     local status=0
-    wait "$model" || status=$?
-    trap - EXIT
-    cat build/model.log
+    wait "${begun[$1]}" || status=$?
+    unset "begun[$1]"
+    cat "build/$1.log"
     return "$status"
 }
 
-if [[ ${1:-} == --model ]]; then
-    run model
+if [[ ${1:-} == --only ]]; then
+    run "$2"
     exit
 fi
 run .venv/made/venv
-begin_model
+begin model
 run .venv/made/dev
+begin platforms-built
 run test
-run -j2 --output-sync=target lint typecheck docs
+end platforms-built # before what installs packages, too
+run -j3 --output-sync=target platforms-tested lint typecheck docs
 run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress tsan test-rabbitmq
-end_model
+end model

@@ -4,6 +4,7 @@ they raise. So a broker's own code is compiled. What is interpreted is listed he
 
 import gc
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def _is_harmless(frame: FrameType) -> bool:
     code = frame.f_code
     closed = code.co_flags & inspect.CO_GENERATOR and not code.co_filename.startswith(manytail.__path__[0])
     freed = bool(closed) or code.co_name in ("__del__", "gc_callback")
-    return freed or code.co_filename.rpartition("/")[2] in HARMLESS
+    return freed or os.path.basename(code.co_filename) in HARMLESS
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.maps import collect, in_callers_loops
-from support.threads import DEADLINE, Threads, main_thread_sleeps, wait_until
+from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import Quantiles, Retry, RetryLater, Stats, aconcurrent_map, concurrent_map
 from manytail._timings import Timings
@@ -121,16 +121,16 @@ def test_stop_from_a_signal_handler() -> None:
 
     def act() -> None:
         wait_until(lambda: len(gate.begun) == 2 and main_thread_sleeps())
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        ctrl_c()
 
-    before = signal.signal(signal.SIGUSR1, handle)
+    before = signal.signal(signal.SIGINT, handle)
     try:
         with Threads() as threads:
             acting = threads.start(act)
             assert list(results) == [0, 1]
             acting.result()
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_block_closes_the_map() -> None:

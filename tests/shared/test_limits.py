@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-import signal
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +10,7 @@ import time
 
 import pytest
 from support.maps import budget, everywhere, mapped, rate
-from support.process import environment, run_script
+from support.process import KILL, KILLED_CODE, environment, run_script
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
 from manytail import (
@@ -88,10 +88,10 @@ def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database,
         process.stdin.flush()
     for _ in range(20):
         processes[2].stdout.readline()
-    processes[2].send_signal(signal.SIGKILL)
+    os.kill(processes[2].pid, KILL)
     for process in processes:
         _, said = process.communicate(timeout=4 * DEADLINE)
-        assert process.returncode in (0, -signal.SIGKILL), said
+        assert process.returncode in (0, KILLED_CODE), said
     starts = [float(line) for line in log.read_text().split()]
     assert len(starts) >= 140
     check_rate(starts, 100.0, workers=3 * 2)
@@ -367,10 +367,10 @@ def test_the_deadline_does_not_wait_for_the_budget(sqlite, monkeypatch):
 def test_a_limit_of_a_process_that_was_killed_is_free_when_its_lease_has_run_out(sqlite):
     shared, limit = Shared(sqlite.url, "a"), {"shared": Shared(sqlite.url, "a"), "name": "c", "lease": 1.0}
     script = """
-import os, signal, sys
+import os, sys
 from manytail import Concurrency, Shared
 with Concurrency(1.0, lease=1.0, shared=Shared(sys.argv[1], "a"), name="c"):
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", script, sqlite.url], env=environment(), timeout=4 * DEADLINE)
     assert reserved(sqlite) == 1.0
@@ -531,10 +531,10 @@ def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(data
         process.stdin.flush()
     for _ in range(6):
         processes[2].stdout.readline()
-    processes[2].send_signal(signal.SIGKILL)
+    os.kill(processes[2].pid, KILL)
     for process in processes:
         process.communicate(timeout=4 * DEADLINE)
-        assert process.returncode in (0, -signal.SIGKILL)
+        assert process.returncode in (0, KILLED_CODE)
     lines = [line.split() for line in log.read_text().splitlines()]
     assert len(lines) >= 66
     for key in "012":
@@ -557,7 +557,7 @@ def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
             calls.append, items, limits=rate(shared, 1.0, per_key=True), key=str, workers=1, deadline=deadline,
             errors="return", order="completion",
         )  # fmt: skip
-        if len(calls) < 30:
+        if sum(result.error is None for result in results) < 30:
             raise TooLate("the other keys were not called before the deadline")
         return calls, results
 

@@ -3,6 +3,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from manytail.mapping._grants import Ask, Terms
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
 ID = b"0123456789abcdef"
+posix = pytest.mark.skipif(sys.platform == "win32", reason="users and limits of a process as POSIX has them")
 SECRETS = (postgres.PASSWORD, "pa%3Ass%40wo%2Frd", "s3cret")
 
 
@@ -46,6 +48,7 @@ def test_a_file_that_is_no_database(tmp_path, caplog):
     assert (tmp_path / "a.db").read_bytes() == b"not a database at all" * 1_000
 
 
+@posix
 def test_a_file_that_may_not_be_written(tmp_path):
     """In a process that does not run as root, which may write everything."""
     Shared(f"sqlite:///{tmp_path}/a.db", "a").remembered()
@@ -202,13 +205,15 @@ assert shared.remembered() == 21
 """
 
 
+@posix
 def test_a_file_that_cannot_grow(sqlite):
     """A limit of the process replaces a full disk: writes fail in the middle."""
     run_script(FULL, arguments=[sqlite.url])
 
 
 def mounted(folder: Path, size: str) -> bool:
-    return os.geteuid() == 0 and os.system(f"mount -t tmpfs -o size={size} tmpfs {folder} 2>/dev/null") == 0
+    mount = f"mount -t tmpfs -o size={size} tmpfs {folder} 2>/dev/null"
+    return sys.platform == "linux" and os.geteuid() == 0 and os.system(mount) == 0
 
 
 def fill(file):

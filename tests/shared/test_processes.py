@@ -2,12 +2,11 @@
 import itertools
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
-from support.process import environment, run_script
+from support.process import KILL, KILLED_CODE, environment, run_script
 from support.threads import DEADLINE
 
 from manytail import Shared
@@ -147,7 +146,7 @@ def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
     for _ in range(5):
         process = start(KILLED, database.url, str(reached))
         lines = [process.stdout.readline() for _ in range(5)]
-        process.send_signal(signal.SIGKILL)
+        os.kill(process.pid, KILL)
         lines += process.stdout.readlines()
         process.communicate()
         reached = int(([line for line in lines if line.endswith("\n")] or [str(reached)])[-1])
@@ -160,17 +159,17 @@ def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
 def test_a_killed_process_wastes_its_lease_and_frees_nothing(database):
     store = Shared(database.url, "a")._store()
     script = """
-import os, signal, sys
+import os, sys
 from manytail import Shared
 from manytail.mapping._grants import Ask, Terms
 store = Shared(sys.argv[1], "a")._store()
 ask = Ask(b"rate:r", b"rate:r", b"h", 50.0)
 print(store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 50.0)]])[0][0].begin, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), 9)
 """
     process = start(script, database.url)
     out, _ = process.communicate(timeout=4 * DEADLINE)
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == KILLED_CODE
     ask = Ask(b"rate:r", b"rate:r", b"other", 1.0)
     (answer,), _ = store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 1.0)]])
     assert answer.begin >= float(out) + 5.0 - 1e-3

@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import logging
+import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 from support import counts
 from support.maps import budget, concurrently, everywhere, inline, mapped, rate
-from support.process import environment
+from support.process import KILL, KILLED_CODE, environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
@@ -561,14 +561,14 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
             for line in process.stdout:
                 if int(line) >= reach:
                     break
-            process.send_signal(signal.SIGKILL)
+            os.kill(process.pid, KILL)
             killed += 1
         _, said = process.communicate(timeout=4 * DEADLINE)
         again = [int(line) for line in paid.read_bytes()[at:].split()]
         recorded_again += sum(id_of(item) in before for item in again)
         if process.returncode == 0:
             break
-        assert process.returncode == -signal.SIGKILL, said
+        assert process.returncode == KILLED_CODE, said
     calls = [int(line) for line in paid.read_bytes().split()]
     assert set(calls) == set(range(items))
     assert recorded_again == 0

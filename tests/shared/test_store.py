@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import pickle
+import sys
 import threading
 import time
 
@@ -388,6 +389,7 @@ def test_a_kept_connection_serves_the_next_task(database, monkeypatch):
 
 
 @pytest.mark.thread_unsafe(reason="counts the files of the process")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/fd")
 def test_one_connection_closed_with_its_shared(sqlite):
     def connections() -> int:
         file = sqlite.url.removeprefix("sqlite:///")

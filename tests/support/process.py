@@ -9,6 +9,9 @@ import manytail
 
 from .threads import DEADLINE
 
+KILL = 9  # SIGKILL. On Windows os.kill ends a process with it too, as with any number that stands for no key
+KILLED_CODE = KILL if sys.platform == "win32" else -KILL
+
 
 def environment() -> dict[str, str]:
     """Our environment, with the directories of this `manytail` and `support` on the path, and warnings as errors."""

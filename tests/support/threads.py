@@ -190,13 +190,16 @@ def acting_when(predicate: Callable[[], Any], action: Callable[[], Any]) -> Iter
     """While the block waits in the main thread, another thread waits for the predicate and then acts, once. It has
     acted when the block is left, also by KeyboardInterrupt: its own Ctrl-C must not come later."""
 
+    begun = False  # the start of a thread is a wait of the main thread, too
+
     def act() -> None:
-        wait_until(predicate)
+        wait_until(lambda: begun and predicate())
         action()
 
     with Threads() as threads:
         actor = threads.start(act)
         try:
+            begun = True
             yield actor
         except KeyboardInterrupt:
             actor.outcome()

@@ -10,8 +10,6 @@ import common
 
 LIBRARIES = "zlib1g libsqlite3-0 libbz2-1.0 liblzma5 libffi8 libssl3 libuuid1"
 LIBRARIES += " libncursesw6 libtinfo6 libreadline8 libexpat1 libstdc++6 libgcc-s1"
-ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
-ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
 
 
 def libraries() -> Path:
@@ -19,9 +17,9 @@ def libraries() -> Path:
 
     def make(folder: Path) -> None:
         common.run("dpkg", "--add-architecture", "arm64")
-        common.run("apt-get", "update", "-qq")
+        common.fetch("apt-get", "update", "-qq")
         names = [f"{library}:arm64" for library in LIBRARIES.split()]
-        common.run("sh", "-c", 'cd "$0" && apt-get download -qq "$@"', folder, *names)
+        common.fetch("sh", "-c", 'cd "$0" && apt-get download -qq "$@"', folder, *names)
         for package in folder.glob("*.deb"):
             common.run("dpkg", "-x", package, folder)
 
@@ -48,10 +46,7 @@ def arm64() -> None:
     )
     starter.chmod(0o755)
     environ = {"PYTHONHOME": str(base), "PYTHONPATH": ":".join(map(str, path))}
-    common.imports(name, [starter], **environ)
-    common.doctor(name, [starter], **environ)
-    parts = [[f"tests/core/test_{one}.py"] for one in ESSENTIALS]
-    common.tests(name, [starter], [common.TESTS] if common.TESTS else parts, **environ)
+    common.tried(name, [starter], [[file] for file in common.ESSENTIALS], **environ)
 
 
 common.main(arm64)

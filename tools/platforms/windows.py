@@ -1,4 +1,4 @@
-"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor, mapping's essentials.
+"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor.
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
@@ -11,8 +11,6 @@ import common
 
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
-# All of mapping takes ten minutes under wine.
-ESSENTIALS = ["tests/workplace", "tests/mapping/test_concurrent_map.py", "tests/mapping/test_limits.py"]
 USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
 
 
@@ -43,18 +41,12 @@ def windows() -> None:
     compiler = "x86_64-w64-mingw32-gcc"
     made = common.wheel(name, "win_amd64", ".cp314-win_amd64.pyd", compiler, "-static-libgcc", options)
     site = common.unpacked(made)
-    path = [site, common.packages("windows", ["win_amd64"], "colorama", "tzdata", "cffi")]
+    path = [site, common.packages("windows", ["win_amd64"], "colorama", "tzdata", "cffi", "psycopg[binary]")]
     environ = environment() | {"PYTHONPATH": ";".join(map(at, path)), "PYTHONUTF8": "1"}
     python = [WINE, base / "python.exe"]
-    common.imports(name, python, **environ)
-    common.doctor(name, python, **environ)
-    if common.TESTS:
-        parts = [common.TESTS]
-    elif common.CHEAP:
-        parts = [ESSENTIALS]
-    else:
-        parts = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
-    common.tests(name, python, [[*part, "-k", "not trio and not debug"] for part in parts], **environ)
+    every = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
+    lacking = ["-k", "not trio and not debug and not importing_asyncio"]  # the last one falls back to trio
+    common.tried(name, python, [] if common.CHEAP else every, lacking, **environ)
 
 
 common.main(windows)
