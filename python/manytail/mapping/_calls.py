@@ -61,6 +61,7 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
+_call: Any = operator.call
 _BEGIN = object()  # the claim of all who want a call to begin: its worker, and who settles it
 
 
@@ -586,7 +587,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         does not carry out: each call in `direct` is in the queue, and is taken out by the worker that gets it."""
         call.direct = call.came = True
         try:
-            deque(map(operator.call, entry, (call, call)), 0)
+            deque(map(_call, entry, (call, call)), 0)
         except ShutDown:  # the Caller has ended since the caller of this looked
             self.direct.discard(call)
             if call.decide(entry):  # else its end has dropped the call

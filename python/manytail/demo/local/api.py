@@ -96,7 +96,7 @@ class Server(ThreadingTCPServer):
 
 class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else the second packet of an answer waits for the client's delayed ACK
-    server: Server
+    server: Any  # a Server
 
     def do_GET(self) -> None:
         came = time.monotonic()
@@ -112,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *arguments: object) -> None:
+    def log_message(self, format: str, *arguments: object) -> None:
         """Print nothing."""
 
 
