@@ -61,7 +61,7 @@ _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the cal
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
-_call: Any = operator.call
+_call: Any = operator.call  # its exact type tells checkers that it takes no second argument
 _BEGIN = object()  # the claim of all who want a call to begin: its worker, and who settles it
 
 
