@@ -41,9 +41,7 @@ def windows() -> None:
     compiler = "x86_64-w64-mingw32-gcc"
     made = common.wheel(name, "win_amd64", ".cp314-win_amd64.pyd", compiler, "-static-libgcc", options)
     site = common.unpacked(made)
-    path = [site]
-    if not common.CHEAP:  # imports and the doctor need none
-        path.append(common.packages("windows", ["win_amd64"], "colorama", "tzdata", "cffi", "psycopg[binary]"))
+    path = [site, common.packages("windows", ["win_amd64"], "colorama", "tzdata", "cffi", "psycopg[binary]")]
     environ = environment() | {"PYTHONPATH": ";".join(map(at, path)), "PYTHONUTF8": "1"}
     python = [WINE, base / "python.exe"]
     every = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
