@@ -690,3 +690,33 @@ del loop
 gc.collect()
 assert not noise, noise
 """)
+
+
+def test_a_cancellation_of_aclose_is_raised_when_all_calls_have_ended() -> None:
+    async def main() -> None:
+        begun, seen, proceed, ended = (asyncio.Event() for _ in range(4))
+
+        async def fn(item: int) -> int:
+            if item:
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    seen.set()
+                    await proceed.wait()
+                    ended.set()
+            return item
+
+        results = aconcurrent_map(fn, [0, 1], workers=2)
+        assert await anext(results) == 0
+        await begun.wait()
+        closing = asyncio.create_task(results.aclose())
+        await seen.wait()
+        closing.cancel()
+        await asyncio.sleep(0)
+        proceed.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert ended.is_set()
+
+    asyncio.run(main())
