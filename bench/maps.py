@@ -29,14 +29,14 @@ def call(seconds: float) -> float:
     return seconds
 
 
-def ours(items: list[float]) -> list[float]:
+def ours(items: list[float], call: Callable[[float], Any] = call) -> list[Any]:
     from manytail.mapping import concurrent_map
 
     return list(concurrent_map(call, items, workers=WORKERS))
 
 
-def pool_per_batch(items: list[float]) -> list[float]:
-    results: list[float] = []
+def pool_per_batch(items: list[float], call: Callable[[float], Any] = call) -> list[Any]:
+    results: list[Any] = []
     for start in range(0, len(items), BATCH):
         with ThreadPoolExecutor(WORKERS) as pool:
             results += pool.map(call, items[start : start + BATCH])

@@ -11,13 +11,11 @@ import argparse
 import random
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from manytail import concurrent_map
 from manytail.demo.local.svg import BLUE, ORANGE, Line, chart
+from maps import BATCH, WORKERS, ours, pool_per_batch
 
-WORKERS, BATCH = 64, 1_000
 MEDIAN, SLOW, SLOW_ONES = 0.02, 1.0, 0.01  # seconds; one call in a hundred is slow
 STEP = 0.02  # seconds between two points of the curves
 Span = tuple[float, float]
@@ -34,22 +32,10 @@ def call(latency: float) -> Span:
     return began, time.perf_counter()
 
 
-def mapped(items: list[float]) -> list[Span]:
-    return list(concurrent_map(call, items, workers=WORKERS))
-
-
-def pool_per_batch(items: list[float]) -> list[Span]:
-    spans: list[Span] = []
-    for start in range(0, len(items), BATCH):
-        with ThreadPoolExecutor(WORKERS) as pool:
-            spans += pool.map(call, items[start : start + BATCH])
-    return spans
-
-
-def measured(way: Callable[[list[float]], list[Span]], items: list[float]) -> list[Span]:
+def measured(way: Callable[[list[float], Callable[[float], Span]], list[Span]], items: list[float]) -> list[Span]:
     """When calls began and ended, in seconds from the start."""
     start = time.perf_counter()
-    return [(began - start, ended - start) for began, ended in way(items)]
+    return [(began - start, ended - start) for began, ended in way(items, call)]
 
 
 def in_flight(spans: Iterable[Span]) -> list[tuple[float, float]]:
@@ -62,12 +48,12 @@ def in_flight(spans: Iterable[Span]) -> list[tuple[float, float]]:
     return [((step + 0.5) * STEP, busy / STEP) for step, busy in enumerate(steps)]
 
 
-def picture(ours: list[Span], theirs: list[Span]) -> str:
+def picture(mapped: list[Span], theirs: list[Span]) -> str:
     lines = [
         Line(f"a thread pool per {BATCH:,}: {max(ended for _, ended in theirs):.1f} s", ORANGE, in_flight(theirs)),
-        Line(f"concurrent_map: {max(ended for _, ended in ours):.1f} s", BLUE, in_flight(ours)),
+        Line(f"concurrent_map: {max(ended for _, ended in mapped):.1f} s", BLUE, in_flight(mapped)),
     ]
-    title = f"{len(ours):,} calls, {WORKERS} at once, one in a hundred takes {SLOW:.0f} s, results in order"
+    title = f"{len(mapped):,} calls, {WORKERS} at once, one in a hundred takes {SLOW:.0f} s, results in order"
     return chart(title, "seconds", "calls in flight", lines) + "\n"
 
 
@@ -77,7 +63,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs/assets/calls-in-flight.svg")
     options = parser.parse_args()
     items = latencies(options.calls)
-    options.out.write_text(picture(measured(mapped, items), measured(pool_per_batch, items)), encoding="utf-8")
+    options.out.write_text(picture(measured(ours, items), measured(pool_per_batch, items)), encoding="utf-8")
 
 
 if __name__ == "__main__":
