@@ -255,9 +255,14 @@ def test_an_exception_of_the_input_comes_after_the_results_before_it(mapped: Way
 # ---------------------------------------------------------------------------------------------------- failures
 @everywhere
 def test_raise_yields_what_comes_before_and_names_key_and_attempts(mapped: Way) -> None:
+    began: list[int] = []
+
     def fail(item: int) -> int:
         if item == 30:
+            if len(began) < 30:
+                raise RetryLater(0.0)  # after the failure no call starts, and nothing behind a gap is yielded
             raise ValueError("no")
+        began.append(item)
         return item
 
     got: list[int] = []

@@ -478,6 +478,7 @@ class _LoopWorker(_Worker):
         if self._loops and asyncio._get_running_loop() is not None:  # dropped or closed in a coroutine
             if self._resource is not None:
                 log.warning("setup: the resource stays open, because the map has ended where a loop runs")
+                self._resource._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio would say it again
             self._loops.pop().get_loop().close()
         for loop in self._loops:
             try:
