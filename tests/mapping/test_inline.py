@@ -494,10 +494,10 @@ def test_a_map_that_ends_in_a_running_loop_says_that_its_resource_stays_open(cap
     results = run(fn, range(3), setup=OfOneTask)
     next(results)
 
-    async def close() -> None:
+    async def close(results: Any) -> None:
         results.close()
 
-    asyncio.run(close())
+    asyncio.run(close(results))
     del results
     gc.collect()  # asyncio logs a task that is freed before its end
     assert set(caplog.messages) == {"setup: the resource stays open, because the map has ended where a loop runs"}

@@ -162,12 +162,15 @@ class _Timer:
         """Only under the runner's lock."""
         if at >= self._at or self._closed:
             return
-        self._at = at
         if self._thread is None or self._thread.never_runs():
             self._thread = self._runner.thread(self._run, "manytail-timer")
-            self._thread.start()
-        else:
-            self._wakeup.set()
+            try:
+                self._thread.start()
+            except RuntimeError:  # the system has no thread to give, and is not asked for one again
+                self._at = -math.inf
+                raise
+        self._at = at  # last: a start that was interrupted is repeated by the next `set`
+        self._wakeup.set()
 
     def poke(self) -> None:
         """Have the thread look at once. It runs, or will be started with the next `set`."""
