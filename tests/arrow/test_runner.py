@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.maps import threads_of_maps
 from support.scheduling import Clocked, Rows, Run, Script, Source, batch_map, batches, finished, results
 from support.threads import Threads, wait_until
 
@@ -243,23 +244,19 @@ def test_a_failing_source_fails_the_task() -> None:
 
     with pytest.raises(OSError, match="the input broke"):
         finished(lambda row: row, source())
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 # -------------------------------------------------------------------------------------------------- the end
-def manytail_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]
-
-
 def test_no_thread_is_left() -> None:
     finished(lambda row: row, batches(range(100), 10), timeout=50, retry=Retry(1))
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 def test_no_thread_is_left_after_a_failure() -> None:
     with pytest.raises(ZeroDivisionError):
         finished(lambda row: 1 // (row - 50), batches(range(100), 10), timeout=50)
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() -> None:
@@ -272,7 +269,7 @@ def test_closing_the_generator_waits_for_running_calls_and_reads_no_further() ->
         closing = threads.start(output.close)
         script.let_all_go()
         closing.result()
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
     assert script.running == []
     read = source.rows
     assert read <= 4 + 8 + 4 + 1
@@ -290,7 +287,7 @@ def test_a_source_that_hangs_does_not_keep_a_failed_task(monkeypatch: pytest.Mon
     with Run(fail, source, workers=1, max_in_flight=2) as run:
         assert isinstance(run.task.outcome(), ValueError)
         source.go_on.set()
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 def test_results_do_not_keep_rows_alive() -> None:

@@ -8,15 +8,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from support.maps import threads_of_maps
 from support.scheduling import HOUR, Clocked, Script, Source, batches, finished
 from support.threads import wait_until
 
 from manytail import Retry
 from manytail.mapping import _workers
-
-
-def manytail_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     script = Script()
     yield script
     script.let_all_go()
-    wait_until(lambda: not manytail_threads())
+    wait_until(lambda: not threads_of_maps())
 
 
 def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(script: Script) -> None:
@@ -67,7 +64,7 @@ def test_abandoned_threads_that_have_ended_are_not_counted(script: Script) -> No
         run.pass_an_hour()
         run.wait_values(1)
         script.let_go(0, 2)
-        wait_until(lambda: "manytail-worker-1" not in manytail_threads())
+        wait_until(lambda: "manytail-worker-1" not in threads_of_maps())
         source.go_on.set()
         script.wait(lambda: script.running == [1])
         run.pass_an_hour()
@@ -118,7 +115,7 @@ def test_an_abandoned_thread_closes_its_resource_only_while_the_task_runs(script
     before = list(closed)
     assert "manytail-worker-1" not in before
     script.let_all_go()
-    wait_until(lambda: not manytail_threads())
+    wait_until(lambda: not threads_of_maps())
     assert closed == before
 
 

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any
 
 from support.event_loops import ASYNCIO
+from support.maps import threads_of_maps
 from support.threads import wait_until
 
 import manytail
@@ -46,7 +47,6 @@ from manytail import (
     aconcurrent_map,
     concurrent_map,
 )
-from manytail.mapping._threads import Thread
 
 from .interrupts import Interrupt
 
@@ -627,9 +627,3 @@ def is_interruptible(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return frame is not None
-
-
-def threads_of_maps() -> list[str]:
-    """Not those whose start was interrupted: they are listed, and never run."""
-    ours = [one for one in threading.enumerate() if one.name.startswith("manytail-")]
-    return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from support.counts import LONG, part
-from support.maps import asynchronous
+from support.maps import Gate, asynchronous, threads_of_maps
 from support.process import run_script
 from support.threads import (
     DEADLINE,
@@ -51,39 +51,14 @@ from manytail import (
     RetryLater,
     Shared,
 )
-from manytail.mapping import _admission, _calls
+from manytail.mapping import _admission, _calls, _threads
 from manytail.mapping._calls import FutureCall, WaitedCall
 from manytail.mapping._item import Item
 
-pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
-
-
-def threads_of_callers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
-
-
-@pytest.fixture(autouse=True)
-def _none_stays() -> Iterator[None]:
-    wait_until(lambda: not threads_of_callers(), "threads of another test")
-    yield
-    gc.collect()
-    wait_until(lambda: not threads_of_callers(), "threads of Callers that have ended")
-
-
-class Gate:
-    """Calls wait at it until it opens."""
-
-    def __init__(self) -> None:
-        self.begun: list[Any] = []
-        self.opened = threading.Event()
-
-    def __call__(self, item: Any) -> Any:
-        self.begun.append(item)
-        assert self.opened.wait(DEADLINE)
-        return item
-
-    def wait_for(self, *items: Any) -> None:
-        wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals"),
+    pytest.mark.usefixtures("no_thread_stays"),
+]
 
 
 def double(item: int) -> int:
@@ -150,11 +125,11 @@ def test_fn_and_the_functions_of_an_item_run_in_the_context_of_the_caller() -> N
 
 def test_no_thread_starts_before_the_first_call_nor_more_than_items_are_in_flight() -> None:
     with Caller(double, workers=16):
-        assert threads_of_callers() == []
+        assert threads_of_maps() == []
     with Caller(double, workers=16) as caller:
         for number in range(50):
             caller(number)
-        assert len(threads_of_callers()) == 1
+        assert len(threads_of_maps()) == 1
 
 
 # ---------------------------------------------------------------------------------------------------- what starts when
@@ -170,7 +145,7 @@ def test_as_many_calls_run_at_once_as_there_are_workers() -> None:
         with Caller(meet, workers=4) as caller, Threads() as threads:
             calls = [threads.start(caller, number) for number in range(8)]
             assert [one.result() for one in calls] == [*range(8)]
-            assert len(threads_of_callers()) == 4
+            assert len(threads_of_maps()) == 4
 
 
 def test_calls_that_succeed_fail_and_are_made_again_are_counted() -> None:
@@ -648,6 +623,44 @@ def test_what_a_callback_raises_is_logged_and_its_worker_goes_on(caplog: pytest.
     assert "raised by a callback" in caplog.text
 
 
+def test_callbacks_run_though_the_start_of_their_thread_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(start: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    ran = threading.Event()
+    gate = Gate()
+    caller = Caller(gate, workers=1)
+    caller.submit(0)
+    gate.wait_for(0)
+    caller.submit(1).add_done_callback(lambda future: ran.set())
+    monkeypatch.setattr(_threads, "start_thread", interrupted)
+    runner: Any = caller._runner
+    with pytest.raises(KeyboardInterrupt):
+        runner.stop()
+    assert not ran.is_set()
+    gate.opened.set()
+    caller.close()
+    assert ran.is_set()
+
+
+def test_ctrl_c_in_a_callback_that_cancel_runs_is_raised_there() -> None:
+    def interrupt(future: Future[Any]) -> None:
+        raise KeyboardInterrupt
+
+    gate = Gate()
+    with Caller(gate, workers=1) as caller:
+        caller.submit(0)
+        waiting = caller.submit(1)
+        waiting.add_done_callback(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                waiting.cancel()
+        finally:
+            gate.opened.set()
+        assert waiting.cancelled()
+
+
 # ---------------------------------------------------------------------------------------------------- calls inside fn
 def nesting(depth: int, caller: list[Caller[int, int]]) -> Callable[[int], int]:
     def fn(item: int) -> int:
@@ -833,6 +846,35 @@ def test_what_has_not_started_is_cancelled(way: Any, by: str) -> None:
         closing.result()
     assert futures[0].result() == 0
     assert gate.begun == [0]
+
+
+@pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}], ids=["plain", "gate"])
+@pytest.mark.parametrize("hand_in", [Caller.__call__, Caller.submit], ids=["waited", "future"])
+def test_what_a_worker_has_taken_and_not_begun_is_cancelled_and_not_called(hand_in: Any, options: Any) -> None:
+    called: list[int] = []
+    taken, proceed = threading.Event(), threading.Event()
+    caller = Caller(called.append, workers=1, **options)
+    with Threads() as threads:
+        runner: Any = caller._begun()
+        skip_late = runner.skip_late
+
+        def skip_later(item: Item) -> bool:
+            taken.set()
+            assert proceed.wait(DEADLINE)
+            return bool(skip_late(item))
+
+        runner.skip_late = skip_later
+        handing_in = threads.start(hand_in, caller, 1)
+        assert taken.wait(DEADLINE)
+        closing = threads.start(caller.close, cancel=True)
+        if hand_in is Caller.submit:
+            wait([handing_in.result()], DEADLINE)
+            assert handing_in.result().cancelled()
+        else:
+            assert isinstance(handing_in.outcome(), CancelledError)
+        proceed.set()
+        closing.result()
+    assert called == []
 
 
 def test_an_item_that_waits_for_its_next_attempt_is_not_called_again_at_a_cancelling_close() -> None:

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.maps import Way, collect, concurrently, everywhere, in_callers_loops, in_loops, mapped
+from support.maps import (
+    Way,
+    collect,
+    concurrently,
+    everywhere,
+    in_callers_loops,
+    in_loops,
+    mapped,
+    threads_of_maps,
+)
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
@@ -28,10 +37,6 @@ def ended(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What the call returns, in a thread: it must end."""
     with Threads() as threads:
         return threads.start(run, *arguments, **options).result()
-
-
-def manytail_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
 
 
 def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +68,7 @@ def test_a_list_is_read_without_a_reader(kind: Any, window: int | None) -> None:
         with lock:
             running += 1
             most = max(most, running)
-        readers.append("manytail-reader" in manytail_threads())
+        readers.append("manytail-reader" in threads_of_maps())
         with lock:
             running -= 1
         return -item
@@ -125,7 +130,7 @@ def test_every_item_once_in_the_promised_order(mapped: Way, order: Any) -> None:
         for key in range(7):
             of_key = [result for result in results if result // 2 % 7 == key]
             assert of_key == sorted(of_key)
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 @pytest.mark.parametrize("timed", [{}, {"timeout": DEADLINE}], ids=["untimed", "timed"])
@@ -270,7 +275,7 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(mapped: Way) 
         mapped(fail, range(100), workers=4, key=lambda item: f"k{item % 3}", retry=Retry(2, backoff=0.0), into=got)
     assert got == list(range(30))
     assert caught.value.__notes__ == ["manytail: the item with key 'k0' failed after 3 attempts"]
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 @pytest.mark.parametrize(
@@ -498,7 +503,7 @@ def test_timeout_is_per_attempt(mapped: Way) -> None:
     finally:
         released.set()
     assert calls.count(1) >= 2
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 def test_a_late_result_of_an_abandoned_call_is_dropped() -> None:
@@ -523,7 +528,7 @@ def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
             mapped(lambda item: released.wait(DEADLINE), range(10), workers=2, timeout=0.02, errors="drop")
     finally:
         released.set()
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 @concurrently
@@ -560,7 +565,7 @@ def test_at_the_deadline_everything_that_is_not_done_fails(mapped: Way) -> None:
     assert all(isinstance(failure.error, DeadlineExceeded) for failure in results[1:])
     assert [failure.attempts for failure in results[1:4]] == [1, 1, 0]
     assert calls == [0, 1, 2]
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 @in_loops
@@ -596,7 +601,7 @@ def test_close_starts_no_further_call_and_joins_running_ones() -> None:
         assert closing.is_alive()
         released.set()
         closing.result()
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
     assert len(started) == 4
     assert next(results, "end") == "end"
 
@@ -630,7 +635,7 @@ def test_close_cancels_coroutines(mapped: Way) -> None:
         results.close()  # type: ignore[attr-defined]
     assert cancelled
     assert set(cancelled) == set(begun) <= {1, 2, 3}
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 def test_the_collector_ends_a_map_and_waits_for_nothing() -> None:
@@ -648,7 +653,7 @@ def test_the_collector_ends_a_map_and_waits_for_nothing() -> None:
     gc.collect()
     assert gone() is None
     released.set()
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
@@ -660,7 +665,7 @@ def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
     with runner._lock:
         gc.collect()  # its finalizer must not wait for the lock
     runner.settle()
-    wait_until(lambda: manytail_threads() == [])
+    wait_until(lambda: threads_of_maps() == [])
 
 
 @in_callers_loops
@@ -697,7 +702,7 @@ def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -
     assert next(results, "end") == "end"
     released.set()
     results.close()  # type: ignore[attr-defined]
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 @pytest.mark.parametrize("method", ["report", "wait"])
@@ -738,7 +743,7 @@ def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyP
     with pytest.raises(RuntimeError, match="can't start new thread") as caught:
         mapped(lambda item: item, range(1_000), workers=8)
     assert caught.value.__notes__ == ["manytail: after 2 worker threads (workers=8)"]
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 @pytest.mark.parametrize(("name", "fn"), [("manytail-timer", str), ("manytail-loop", double)])
@@ -750,7 +755,7 @@ def test_a_thread_of_the_map_that_cannot_be_started_fails_it(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         list(results)
     results.close()  # type: ignore[attr-defined]
-    assert manytail_threads() == []
+    assert threads_of_maps() == []
 
 
 def test_an_only_item_without_a_key_fails_the_map() -> None:

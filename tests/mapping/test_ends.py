@@ -16,26 +16,17 @@ from typing import Any
 
 import pytest
 from support.counts import LONG
-from support.maps import collect, in_callers_loops
+from support.maps import collect, endless, in_callers_loops, threads_of_maps
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import Batch, Budget, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _threads, _workers
 
-pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
-
-
-def threads_of_maps() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]
-
-
-@pytest.fixture(autouse=True)
-def _none_stays() -> Iterator[None]:
-    wait_until(lambda: not threads_of_maps(), "threads of another test")
-    yield
-    gc.collect()
-    wait_until(lambda: not threads_of_maps(), "threads of maps that have ended")
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals"),
+    pytest.mark.usefixtures("no_thread_stays"),
+]
 
 
 def interrupt(call: Callable[[], Any]) -> None:
@@ -90,15 +81,7 @@ def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -
 
 
 def test_a_dropped_map_cancels_its_coroutines() -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    async def fn(item: int) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
+    fn, begun, ended = endless()
     results = concurrent_map(fn, range(4), workers=2)
     results._start()
     assert begun.wait(DEADLINE)
@@ -171,6 +154,18 @@ def test_close_from_inside_fn_is_an_error() -> None:
 
     again = concurrent_map(fn_async, range(3), workers=1, errors="return")
     assert [type(failure.error) for failure in again] == [RuntimeError] * 3
+
+
+def test_close_from_inside_fatal_is_an_error_in_the_timers_thread_too() -> None:
+    def fatal(error: BaseException) -> bool:
+        names.append(threading.current_thread().name)
+        results.close()
+        return False
+
+    names: list[str] = []
+    results = concurrent_map(abs, range(3), limits=Budget(1), errors="return", fatal=fatal)
+    assert [str(failure.error).partition(":")[0] for failure in results if not failure.ok] == ["close"] * 2
+    assert set(names) == {"manytail-timer"}
 
 
 @pytest.mark.parametrize("remembers", [False, True])

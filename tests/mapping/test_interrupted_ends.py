@@ -30,6 +30,7 @@ from weakref import WeakSet
 
 import pytest
 from support.counts import LONG, part
+from support.maps import threads_of_maps
 from support.threads import Threads, wait_until
 
 from manytail import Shared, aconcurrent_map, concurrent_map
@@ -212,12 +213,6 @@ class Failed(Exception):
 ENDS = ("exhausted", "closed", "failing call", "failing input", "failing teardown")
 OPTIONS = {"plain": "", "timed": "timeout progress setup", "remembered": "timeout progress setup remember"}
 first_items = itertools.count(0, 100)
-
-
-def threads_of_maps() -> list[str]:
-    """Those that run. CPython lists for ever a thread whose start was interrupted."""
-    ours = [one for one in threading.enumerate() if isinstance(one, _threads.Thread)]
-    return [one.name for one in ours if one.ident is not None or one._is_started]
 
 
 class World:

@@ -3,32 +3,22 @@ worker runs."""
 
 import asyncio
 import gc
-import threading
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.maps import Gate, endless, threads_of_maps
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Breaker, BreakerOpen, Concurrency, Shared, aconcurrent_map, concurrent_map
 from manytail._queue import start_thread
 from manytail.mapping import _loop_runner, _map, _threads, _workers
 
-pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or changes modules")
-
-
-def threads_of_maps() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("manytail-") and one.ident is not None]
-
-
-@pytest.fixture(autouse=True)
-def _none_stays() -> Iterator[None]:
-    wait_until(lambda: not threads_of_maps(), "threads of another test")
-    yield
-    gc.collect()
-    wait_until(lambda: not threads_of_maps(), "threads of maps that have ended")
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="counts the threads of the process, or changes modules"),
+    pytest.mark.usefixtures("no_thread_stays"),
+]
 
 
 @pytest.fixture
@@ -47,41 +37,28 @@ def interrupted_starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-class Blocking:
-    """A function whose calls wait until `over` is set."""
-
-    def __init__(self) -> None:
-        self.begun = threading.Semaphore(0)
-        self.over = threading.Event()
-
-    def __call__(self, item: int, **resource: Any) -> int:
-        self.begun.release()
-        assert self.over.wait(DEADLINE)
-        return item
-
-
 def test_what_failed_without_a_call_is_told_after_a_stop_too() -> None:
     """The breaker opens and the map is stopped before the user's `fatal` was asked. It is not asked after the stop."""
 
     def fail(item: int) -> None:
-        fn(item)
+        gate(item)
         raise ValueError(item)
 
     def stop() -> None:
-        fn.over.set()
+        gate.opened.set()
         wait_until(lambda: runner._events, "the failure to be reported")
         runner._handle()
         results.stop()
 
     asked: list[BaseException] = []
-    fn = Blocking()
+    gate = Gate()
     results: Any = concurrent_map(
         fail, range(4), workers=1, key=lambda item: 0, breaker=Breaker(1, reset=600, when_open="fail"),
         errors="return", fatal=lambda error: bool(asked.append(error)),
     )  # fmt: skip
     runner = results._runner
     results._start()
-    assert fn.begun.acquire(timeout=DEADLINE)
+    gate.wait_for(0)
     runner.locked(stop)
     assert [type(one.error) for one in results] == [ValueError, BreakerOpen, BreakerOpen, BreakerOpen]
     assert [type(one) for one in asked] == [ValueError]
@@ -89,23 +66,23 @@ def test_what_failed_without_a_call_is_told_after_a_stop_too() -> None:
 
 
 def test_a_stopped_map_gives_back_at_once_what_calls_that_have_not_begun_hold() -> None:
-    slots, setting_up = Concurrency(1), Blocking()
-    options: dict[str, Any] = {"workers": 1, "limits": slots}
-    results = concurrent_map(lambda item, resource: item, range(3), setup=lambda: setting_up(0), **options)
+    setting_up = Gate()
+    options: dict[str, Any] = {"workers": 1, "limits": Concurrency(1)}
+    results = concurrent_map(lambda item, resource: item, range(3), setup=lambda: setting_up("setup"), **options)
     with Threads() as threads:
         taking = threads.start(list, results)
-        assert setting_up.begun.acquire(timeout=DEADLINE)  # the first call has the slot, and no worker has taken it
+        setting_up.wait_for("setup")  # the first call has the slot, and no worker has taken it
         results.stop()
         assert list(concurrent_map(abs, range(3), **options)) == [0, 1, 2]
-        setting_up.over.set()
+        setting_up.opened.set()
         assert taking.result() == []
 
 
 def test_an_interrupted_step_of_the_end_is_taken_up_by_the_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    fn = Blocking()
-    results = concurrent_map(fn, range(9), workers=2)
+    gate = Gate()
+    results = concurrent_map(gate, range(9), workers=2)
     results._start()
-    assert all(fn.begun.acquire(timeout=DEADLINE) for _ in range(2))
+    gate.wait_for(0, 1)
     runner: Any = results._runner
 
     class Queue:
@@ -119,7 +96,7 @@ def test_an_interrupted_step_of_the_end_is_taken_up_by_the_next_event(monkeypatc
     runner.locked(runner.go_on)
     assert runner.stopping
     assert runner.scheduler.ready.is_shutdown
-    fn.over.set()
+    gate.opened.set()
     assert list(results) == [0, 1]
 
 
@@ -129,14 +106,15 @@ def test_a_dropped_map_without_workers_has_no_timer(tmp_path: Path) -> None:
     assert list(concurrent_map(abs, range(100), **options)) == [*range(100)]
     results = concurrent_map(abs, range(100), **options)
     assert next(results) == 0
-    assert "manytail-timer" in threads_of_maps()
-    assert not any("worker" in name for name in threads_of_maps())
+    assert {"manytail-timer"} <= set(threads_of_maps()) <= {"manytail-timer", "manytail-reader", "manytail-shared"}
     del results
     gc.collect()
     wait_until(lambda: not threads_of_maps())
 
 
-def test_no_call_starts_after_stop_whoever_holds_the_lock() -> None:
+def test_stop_halts_the_map_at_once_whoever_holds_the_lock() -> None:
+    """A worker that sees the map halted begins no call."""
+
     def stop() -> bool:
         results.stop()
         return runner.scheduler.halted
@@ -148,19 +126,11 @@ def test_no_call_starts_after_stop_whoever_holds_the_lock() -> None:
 
 
 def test_a_stop_does_not_take_back_the_cancellation_of_a_close() -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    async def fn(item: int) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
     def stop_twice() -> None:
         runner.stop(cancel=True)
         results.stop()
 
+    fn, begun, ended = endless()
     results = concurrent_map(fn, [1])
     runner = results._runner
     results._start()
@@ -193,17 +163,17 @@ def test_a_timer_whose_start_was_interrupted_is_started_by_the_end(interrupted_s
 
     def read_and_wait_for_the_call() -> None:
         runner.go_on()
-        assert fn.begun.acquire(timeout=DEADLINE)
+        gate.wait_for(1)
 
-    fn = Blocking()
-    results = concurrent_map(fn, [1], timeout=0.01)
+    gate = Gate()
+    results = concurrent_map(gate, [1], timeout=0.01)
     runner = results._runner
     runner.source = _map.Source(results._plan, runner, [1])
     interrupted_starts.append("manytail-timer")
     with pytest.raises(KeyboardInterrupt):
         runner.locked(read_and_wait_for_the_call)
     results.close()
-    fn.over.set()
+    gate.opened.set()
 
 
 def test_a_loop_whose_thread_never_began_holds_up_no_timer(interrupted_starts: list[str]) -> None:
@@ -247,27 +217,23 @@ def test_aclose_goes_on_where_its_stop_was_interrupted(monkeypatch: pytest.Monke
     assert called == [True, True]
 
 
-class Resource:
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-
 def test_an_abandoned_call_that_outlives_its_map_does_not_close_its_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its map has ended: what the resource needs may be gone."""
+
+    class Resource:
+        def __init__(self) -> None:
+            made.append(self)
+            self.closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
     monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)
     made: list[Resource] = []
-
-    def setup() -> Resource:
-        made.append(Resource())
-        return made[-1]
-
-    fn: Callable[..., int] = Blocking()
+    gate = Gate()
     with pytest.raises(TimeoutError):
-        list(concurrent_map(fn, [1], setup=setup, timeout=0.01))
-    fn.over.set()  # type: ignore[attr-defined]
+        list(concurrent_map(lambda item, resource: gate(item), [1], setup=Resource, timeout=0.01))
+    gate.opened.set()
     wait_until(lambda: not threads_of_maps())
     assert made[0].closed == 0
     assert all(one.closed == 1 for one in made[1:])

@@ -11,24 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.maps import collect, in_callers_loops
+from support.maps import Gate, collect, in_callers_loops
 from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
 
 from manytail import Quantiles, Retry, RetryLater, Stats, aconcurrent_map, concurrent_map
 from manytail._timings import Timings
-
-
-class Gate:
-    """Calls wait at it until it opens."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.over = threading.Event()
-
-    def __call__(self, item: int) -> int:
-        self.begun.append(item)
-        assert self.over.wait(DEADLINE)
-        return item
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
@@ -37,7 +24,7 @@ def test_stop_yields_the_results_of_running_calls_and_no_others(kind: Any, async
     gate = Gate()
 
     async def fn(item: int) -> int:
-        while not gate.over.is_set():
+        while not gate.opened.is_set():
             await asyncio.sleep(0.001)
         gate.begun.append(item)
         return item
@@ -48,7 +35,7 @@ def test_stop_yields_the_results_of_running_calls_and_no_others(kind: Any, async
         wait_until(lambda: results.stats().in_flight >= 3 and (asynchronous or len(gate.begun) == 3))
         wait_until(lambda: results._scheduler.ready.qsize() > 0)
         results.stop()
-        gate.over.set()
+        gate.opened.set()
         taken = taking.result()
     assert taken == sorted(gate.begun)
     assert len(taken) <= 3
@@ -91,7 +78,7 @@ def test_a_running_call_that_fails_after_stop_is_raised() -> None:
         taking = threads.start(next, results)
         wait_until(lambda: len(gate.begun) == 3)
         results.stop()
-        gate.over.set()
+        gate.opened.set()
         assert taking.result() == 0
         with pytest.raises(OSError, match="1"):
             next(results)
@@ -117,7 +104,7 @@ def test_stop_from_a_signal_handler() -> None:
 
     def handle(*_: Any) -> None:
         results.stop()
-        gate.over.set()
+        gate.opened.set()
 
     def act() -> None:
         wait_until(lambda: len(gate.begun) == 2 and main_thread_sleeps())
@@ -168,7 +155,7 @@ def test_close_from_another_thread_ends_the_waiting_one_after_the_running_calls(
         wait_until(lambda: len(gate.begun) == 2)
         closing = threads.start(results.close)
         wait_until(lambda: results._runner.stopping)
-        gate.over.set()
+        gate.opened.set()
         closing.result()
         assert set(taking.result()) <= {0, 1}
     assert sorted(gate.begun) == [0, 1]
@@ -254,7 +241,7 @@ def test_an_abandoned_call_counts_up_to_its_timeout() -> None:
     results = concurrent_map(gate, [1], timeout=0.05, errors="return")
     assert isinstance(next(results).error, TimeoutError)
     stats = results.stats()
-    gate.over.set()
+    gate.opened.set()
     results.close()
     assert stats.calls == 1
     assert stats.ran.max >= 0.045
@@ -288,12 +275,12 @@ class LoopGate:
     def __init__(self) -> None:
         self.begun: list[int] = []
         self.ended: list[int] = []
-        self.over = asyncio.Event()
+        self.opened = asyncio.Event()
 
     async def __call__(self, item: int) -> int:
         self.begun.append(item)
         try:
-            await self.over.wait()
+            await self.opened.wait()
             return item
         finally:
             self.ended.append(item)
@@ -314,7 +301,7 @@ def test_asynchronous_stop_yields_the_results_of_running_calls(run: Any) -> None
             thread = threading.Thread(target=results.stop)  # from any thread
             thread.start()
             thread.join()
-            gate.over.set()
+            gate.opened.set()
             taken = await taking
         assert taken == gate.begun
         assert results.stats().done == len(taken) < 100

@@ -1,9 +1,10 @@
 """The ways in which a map runs: in threads, in a loop of its own, inline (a plain fn and an `async def`), and in the
-caller's loop, of every kind that asyncio runs in."""
+caller's loop, of every kind that asyncio runs in. Functions whose calls wait, and the threads of maps."""
 
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,8 +13,47 @@ from typing import Any
 import pytest
 
 from manytail import Budget, Rate, Shared, aconcurrent_map, concurrent_map
+from manytail.mapping._threads import Thread
 
 from .event_loops import ASYNCIO
+from .threads import DEADLINE, wait_until
+
+
+def threads_of_maps() -> list[str]:
+    """Names of the threads of maps and Callers. Not those whose start was interrupted: `threading` lists them, and they
+    never run."""
+    ours = [one for one in threading.enumerate() if one.name.startswith("manytail-")]
+    return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
+
+
+class Gate:
+    """A function whose calls wait until it opens."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.opened = threading.Event()
+
+    def __call__(self, item: Any) -> Any:
+        self.begun.append(item)
+        assert self.opened.wait(DEADLINE)
+        return item
+
+    def wait_for(self, *items: Any) -> None:
+        wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
+
+
+def endless() -> tuple[Callable[..., Any], threading.Event, threading.Event]:
+    """An `async def` that waits until it is cancelled, what tells that a call has begun, and that one has ended."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def fn(item: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    return fn, begun, ended
 
 
 def rate(shared: Shared, amount: float, name: str = "rate", **more: Any) -> Rate:

@@ -7,16 +7,16 @@ the lock. Callbacks of Futures run when all Calls that ended together are settle
 thread passes them to a thread that is started for them.
 
 Once only it is decided whether a Call begins or never begins. The first who asks decides: a worker, just before the
-first call of fn (`begin`); who waits for it and gives up (`decide`, Future.cancel); the end of the Caller (`drop`).
+first call of fn (`begin`); who waits for it and gives up (`decide`); the end of the Caller (`drop`). `begin` also asks
+the Future, which its user may have cancelled.
 
 A signal handler may raise inside `settle` and `drop` of a Call. Both may be called again.
 
 Invariants
-    open      what was handed in and whose waiter has not got, and will not get by `_done`, what it waits for; without
-              what is in direct
-    direct    the same of calls that the scheduler does not know (ThreadCalls)
-    _handed   of open, what waits for a free slot of the window
-    _awaited  of open, what a call of the same Caller waits for, and that call
+    open      Calls that were handed in, and neither went to `_done` nor were dropped; without those of `direct`
+    direct    the same of Calls that go past the scheduler (ThreadCalls)
+    _handed   those of `open` that wait for a free slot of the window
+    _awaited  those of `open` that a running call of the same Caller waits for; each with that running call
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class CallFuture(Future[Any]):
     """A Future whose callbacks may be put off until others are settled."""
 
     def _invoke_callbacks(self) -> None:
-        if here.kept is None:
-            self.call_back()
+        if here.kept is None:  # the user's own `cancel`
+            super()._invoke_callbacks()  # type: ignore[misc]
         elif self._done_callbacks:  # type: ignore[attr-defined]
             here.kept.append(self)
 
@@ -244,8 +244,8 @@ class CallRunner(Runner):
         raise NotImplementedError
 
     def hand_in(self, call: Call, by: Item | None = None) -> None:
-        """by: a call of this Caller that hands it in. It does not wait for room in the window, because a call in the
-        window may wait for this one."""
+        """by: the running call of this Caller that hands it in. Then `call` needs no free slot of the window: one that
+        holds a slot may wait for it."""
         self.open.add(call)  # first: if `_came` is interrupted, the Caller that fails still finds the call
         self.report(self._came, call, by)
 
@@ -399,15 +399,17 @@ class CallRunner(Runner):
 
     # ------------------------------------------------------------------------------------------------ without the lock
     def skip_late(self, item: Item) -> bool:
-        """Skip a call that nobody waits for, too. A batch is called without such items."""
+        """Skip a call that nobody waits for, too: it was cancelled, or dropped with its error. A batch is called
+        without such items."""
         if self.scheduler.gate is not None and super().skip_late(item):
             return True
         if isinstance(item, Call) and item.begin():
             return False
         members: Any = item.members()
-        gone = [each for each in members if each.error is None and not each.known and not each.begin()]
+        asked = [each for each in members if not each.known and (each is item or each.error is None)]
+        gone = [each for each in asked if not each.begin()]
         for each in gone:
-            each.error = CancelledError()
+            each.error = CancelledError() if each.error is None else each.error
         if gone and len(gone) == len(members):
             if gone[0].direct:
                 self._events.append((self._adopt, gone[0]))
@@ -474,7 +476,8 @@ def _each(things: deque[Any], step: Callable[[Any], object]) -> None:
 
 
 class _Callbacks:
-    """Runs callbacks of futures in a thread, which lasts while there are any."""
+    """Runs callbacks of futures in a thread, which lasts while there are any. If its start is interrupted, the next
+    `add` or `join` starts one."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # finalizers take it again
@@ -483,15 +486,18 @@ class _Callbacks:
         self._thread: Thread | None = None
 
     def add(self, futures: Iterable[CallFuture]) -> None:
-        with Held(self._lock):
-            self._futures.extend(futures)
-            starts, self._runs = not self._runs, True
-        if starts:
-            self._thread = Thread(self._run, "manytail-callbacks")
-            try:
-                self._thread.start()
-            except RuntimeError:  # the system has no more threads to give
-                self._run()
+        try:
+            with Held(self._lock):
+                self._futures.extend(futures)
+                thread = None if self._is_running() or not self._futures else Thread(self._run, "manytail-callbacks")
+                if thread is not None and not self._is_running():  # no finalizer has started one
+                    self._runs, self._thread = True, thread
+                    thread.start()
+        except RuntimeError:  # the system has no more threads to give
+            self._run()
+
+    def _is_running(self) -> bool:
+        return self._runs and self._thread is not None and not self._thread.never_runs()
 
     def _run(self) -> None:
         while True:
@@ -506,6 +512,7 @@ class _Callbacks:
         return self._thread is thread
 
     def join(self) -> None:
+        self.add(())
         if self._thread is not None:
             self._thread.join()
 

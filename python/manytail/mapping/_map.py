@@ -462,7 +462,7 @@ class Results(Iterator[_R]):
     def close(self) -> None:
         """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.
 
-        If it is interrupted, another call goes on with what is left. RuntimeError: it is called by fn, setup or the
+        If it is interrupted, another call goes on with what is left. RuntimeError: it is called by a function or the
         input of this map, for which it would wait. In a signal handler that interrupts this map's own work it does not
         wait: the call that it has interrupted does."""
         self._values = self._items = None

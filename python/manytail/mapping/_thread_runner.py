@@ -26,7 +26,7 @@ from ._workers import CoroutineWorkers, ThreadWorkers
 
 
 def wait_for_databases(runner: Runner) -> None:
-    """After `close`: wait until all results are recorded, and what calls took of shared limits."""
+    """After `close`: wait until the databases have all results, and what calls took of shared limits."""
     flushes = [exchange.flushed for exchange in (() if runner.owner is None else runner.owner.exchanges)]
     if runner.memory is not None:
         flushes.append(runner.memory.flushed)
@@ -42,7 +42,7 @@ class ThreadRunner(Runner):
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
         self.now = time.monotonic
-        # Our events: Ctrl-C in `set` of `threading.Event`, which is Python code, can leave that locked.
+        # Our own Event: Ctrl-C in `set` of `threading.Event`, which is Python code, can leave its lock held.
         self.output_changed = Event()
         self.read_next = Event()
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
@@ -50,8 +50,8 @@ class ThreadRunner(Runner):
         self._reader: Thread | None = None
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
-        """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. It is
-        read under the lock then, by whoever fills the window, if no idempotency keys are computed there."""
+        """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. Whoever
+        fills the window then reads it, under the lock, unless it computes idempotency keys."""
         if never_blocks and not self.options.identifies:
             self.source = source
             self.locked(self.go_on)
@@ -123,15 +123,15 @@ class ThreadRunner(Runner):
     def close(self, cancel: bool = False) -> None:
         """Stop, and wait for running calls. Threads may remain that run abandoned calls, or whose input blocks.
 
-        RuntimeError: the caller is a thread that this would wait for. A signal handler that has interrupted the holder
-        of a lock only stops the map: the call that it interrupts ends it."""
+        RuntimeError: the caller is a thread that this would wait for. A signal handler that has interrupted a holder
+        of the map's locks only stops the map, and returns: the code that it interrupts ends it."""
         here = threading.current_thread()
-        if here is self._reader or here in self.workers.threads():
-            raise RuntimeError("close: called by fn, setup or the input of the same map (expected: by another thread)")
+        if here is self._reader or here in self.workers.threads() or self._timer.runs_in(here):
+            raise RuntimeError("close: called by a function or the input of the same map (expected: by another thread)")
         self.stop(cancel)
         if self.interrupts_itself():
             return
-        self.locked(int)  # until the lock's holder has started the threads that it starts: no other is joined
+        self.locked(int)  # waits for the lock's holder, which may be starting a thread that is to be joined
         self.workers.join()
         self._timer.join()
         if self._reader is not None:
@@ -166,15 +166,18 @@ class _Timer:
             self._thread = self._runner.thread(self._run, "manytail-timer")
             try:
                 self._thread.start()
-            except RuntimeError:  # the system has no thread to give, and is not asked for one again
-                self._at = -math.inf
+            except RuntimeError:  # the system has no thread to give: it is not asked again
+                self._closed = True
                 raise
-        self._at = at  # last: a start that was interrupted is repeated by the next `set`
+        self._at = at  # last: the next `set` repeats a start that was interrupted
         self._wakeup.set()
 
     def poke(self) -> None:
         """Have the thread look at once. It runs, or will be started with the next `set`."""
         self._wakeup.set()
+
+    def runs_in(self, thread: threading.Thread) -> bool:
+        return self._thread is thread
 
     def close(self) -> None:
         """Let the thread end: nothing is left to time."""
@@ -206,6 +209,6 @@ class _Timer:
         self._at = math.inf
         steps = self._runner.do_due()
         self._wakeup.clear()
-        if self._closed or self._runner.is_woken():  # in between
+        if self._closed or self._runner.is_woken():  # since `do_due` looked
             self._wakeup.set()
         return steps
