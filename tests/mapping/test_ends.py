@@ -292,7 +292,7 @@ def test_a_worker_that_cannot_begin_without_memory_ends_the_map(
 def test_a_worker_leaves_however_often_it_finds_no_memory(timeout: float | None) -> None:
     class Lock:
         def acquire(self) -> None:
-            failing()
+            (failing if sys._getframe(1).f_code.co_name == "_leave" else lock.acquire)()
 
         def release(self) -> None:
             lock.release()
