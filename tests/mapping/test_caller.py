@@ -905,6 +905,25 @@ def test_a_call_that_finds_the_queue_of_the_workers_shut_down_is_refused() -> No
         assert not runner.direct
 
 
+def test_a_call_that_arrives_beside_the_failure_of_its_caller_is_refused() -> None:
+    def setup() -> None:
+        raise OSError("no connection")
+
+    def hand_in_and_drop() -> None:
+        """The arrival is not handled: this thread has the lock."""
+        tasks.append(threads.start(caller, 2))
+        wait_until(lambda: runner.open)
+        runner._drop(final=True)
+
+    tasks: list[Any] = []
+    with Threads() as threads, Caller(lambda item, resource: item, setup=setup) as caller:
+        with pytest.raises(OSError, match="no connection"):
+            caller(1)
+        runner: Any = caller._runner
+        runner.locked(hand_in_and_drop)
+        assert str(tasks[0].outcome()) == "the Caller has failed"
+
+
 @ways
 def test_a_setup_that_raises_fails_all_items_and_later_ones(way: Any) -> None:
     def setup() -> None:

@@ -459,7 +459,7 @@ def test_a_priority_reaches_the_whole_window() -> None:
     )
     with Threads() as threads:
         ending = threads.start(list, results)
-        wait_until(lambda: results._scheduler.ready.qsize() == 99)  # they are counted as in flight before they are there
+        wait_until(lambda: results._scheduler.ready.qsize() == 99)  # not in_flight, which rises first
         over.set()
         ending.result()
     assert order == [0, *range(99, 0, -1)]

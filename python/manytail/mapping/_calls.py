@@ -395,7 +395,7 @@ class CallRunner(Runner):
             if call.entry is not None:
                 call.entry.set()
             call.done = call.done or final
-            self._dropped.append((call, error, final))
+            self._dropped.append((call, error if call.came else self._refusal(), final))
 
     # ------------------------------------------------------------------------------------------------ without the lock
     def skip_late(self, item: Item) -> bool:
