@@ -298,7 +298,10 @@ cdef class Waiting:
                 else:
                     if wake_up is None:
                         wake_up = new_wake_up(self)
-                    self.loop.call_soon_threadsafe(wake_up)
+                    if is_in_step_of(self.loop):
+                        self.loop.call_soon(wake_up)
+                    else:
+                        self.loop.call_soon_threadsafe(wake_up)
                     # Another thread may close the loop beside that call. Then nobody takes the wake-up.
                     scheduled = not self.loop.is_closed()
                 break
@@ -316,6 +319,12 @@ cdef class Waiting:
         if self.trio:
             return isinstance(error, sys.modules["trio"].RunFinishedError)
         return self.loop.is_closed()
+
+
+cdef bint is_in_step_of(object loop) except -1:
+    """Whether a task of this loop takes a step in this thread. Then the loop looks at its callbacks before it waits,
+    and need not be woken by a write to its socket. A signal handler that interrupts the loop's wait is in no step."""
+    return asyncio_loop() is loop and sys.modules["asyncio"].current_task(loop) is not None
 
 
 def set_done(future):
