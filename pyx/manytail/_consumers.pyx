@@ -9,20 +9,14 @@ from cpython.exc cimport PyErr_SetInterrupt
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport (
-    MT_EMPTY, MT_OK, MT_SHUTDOWN, mt_atomic_u32, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_point,
-    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_xchg_acq_rel_u32,
-)
+from manytail._c cimport *
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
 from manytail._eq cimport CLOSED, acquired_entry, is_closed, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, locked_answer
 from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
-from manytail._waiting cimport (
-    ONCE, WAIT, Waiting, again, checkpoint, deadline_from, give_up, linger_from, new_waiting_at, sooner, wait_at,
-    wait_point,
-)
+from manytail._waiting cimport *
 
 import threading
 import weakref

@@ -27,46 +27,18 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, likely,
-    mt_now_coarse_ns, mt_now_ns, mt_point, unlikely,
-)
-from manytail._cpython cimport (
-    PyObject_IS_GC, PyTypeObject, Py_DECREF_raw, destructor, mt_dealloc_nested, mt_dealloc_of, mt_owned,
-    mt_patch_dealloc, mt_patch_gc, mt_patch_new, mt_visit_one, traverseproc, visitproc,
-)
-from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, DELETED, DEQUEUED, HELD, entry, entry_drop, entry_lock, entry_new, entry_options, entry_word,
-    key_slot, state_of, word_delivery, word_held_by, word_redelivered,
-)
-from manytail._eq cimport (
-    ACKED, CLEARED, DEAD_LETTER_CALL, DEAD_LETTER_NONE, DEAD_LETTER_QUEUE, DENIED, EXHAUSTED, EXPIRED, OVERFLOWN,
-    OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, PURGED, REJECTED, SHUT, SLOW, TIMER_GRACE, acquired_entry,
-    begin_hold, dead_letter_call, depth_of, effects, entry_queue, has_effects, is_dead_letter, is_shut, keep_for_handle,
-    level_of, lock_order, locked_oldest, maxsize_of, note_acquired, queue_counters, selector_results, unlock_order,
-    unlock_with_timers,
-)
-from manytail._eq_capacity cimport (
-    enter_dead_letter_call, leave_dead_letter_call, locked_full, locked_set_maxsize, room_point,
-)
-from manytail._eq_end cimport (
-    locked_discard_all, locked_finish, locked_leave_keys_to_thread, locked_leave_to_thread, locked_release,
-    locked_reserve_timer, locked_run_due_timers, locked_unlock_entry,
-)
-from manytail._eq_keys cimport (
-    GROUPS_ASSIGNED, GROUPS_NONE, GROUPS_SHARED, begin_key_search, key_record, key_search, key_table, next_record,
-    unpin_record,
-)
+from manytail._c cimport *
+from manytail._cpython cimport *
+from manytail._entry cimport *
+from manytail._eq cimport *
+from manytail._eq_capacity cimport *
+from manytail._eq_end cimport *
+from manytail._eq_keys cimport *
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
-from manytail._lifecycle cimport (
-    at_fork, given_options, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable,
-)
-from manytail._waiting cimport (
-    NEVER, ONCE, again, checkpoint, deadline_from, give_up, new_waiting_at, post, seconds_argument, visit_tasks,
-    wait_node, wait_point, write_unraisable,
-)
+from manytail._lifecycle cimport *
+from manytail._waiting cimport *
 
 import enum
 import math

@@ -63,10 +63,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memset
 
-from manytail._c cimport (
-    likely, mt_atomic_i64, mt_atomic_u32, mt_cas_acq_rel_i64, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32,
-    mt_load_acquire_i64, mt_load_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, unlikely,
-)
+from manytail._c cimport *
 from manytail._heap cimport heap, heap_add, heap_item, heap_remove, heap_reserve
 
 cdef enum:                      # states

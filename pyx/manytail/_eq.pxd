@@ -43,9 +43,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
-from manytail._c cimport (
-    MT_FREE_THREADED, keep, mt_atomic_i64, mt_atomic_u32, mt_load_relaxed_u32, mt_lock, mt_store_relaxed_u32, unlikely,
-)
+from manytail._c cimport *
 from manytail._entry cimport cursor_position, entry, entry_keep, entry_list
 from manytail._eq_keys cimport group_index, key_record, key_table
 from manytail._eq_sorted cimport index_oldest, search_range, sorted_index

@@ -11,10 +11,7 @@ from libc.stdint cimport int64_t
 
 from manytail._c cimport MT_OK, PyThread_get_thread_ident, likely
 from manytail._entry cimport entry
-from manytail._eq cimport (
-    OVERFLOW_BLOCK, OVERFLOW_DROP, OVERFLOW_REJECT, dead_letter_call, depth_of, effects, entry_queue, lock_order,
-    unlock_order,
-)
+from manytail._eq cimport *
 from manytail._eq_keys cimport value_replaces
 from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
 

@@ -11,10 +11,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
 from manytail._c cimport likely, mt_first_bit, unlikely
-from manytail._entry cimport (
-    AVAILABLE, cursor_position, entry, entry_list, position_at, position_close, position_move, position_open,
-    redeliveries_free, redeliveries_pop, redeliveries_push, state_of,
-)
+from manytail._entry cimport *
 from manytail._eq cimport cursor, entry_queue, subscription
 from manytail._eq_keys cimport GROUPS_NONE, group_shown
 from manytail._eq_manager cimport locked_is_rival, passes_start_and_origin

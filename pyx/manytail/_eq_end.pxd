@@ -13,20 +13,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
 from manytail._c cimport likely, mt_now_coarse_ns, mt_now_ns, unlikely
-from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, HELD, entry, entry_delete, entry_dequeue, entry_options, entry_release, entry_steal,
-    entry_unhold, entry_unlock, entry_withdraw, entry_word, held_remove, is_linked, list_unlink, state_of,
-    timers_remove, timers_set, word_delivery,
-)
-from manytail._eq cimport (
-    ACKED, CLEARED, DEAD_LETTER_CALL, EXHAUSTED, EXPIRED, OVERFLOWN, PURGED, REJECTED, REPLACED, SHUT, TIMER_GRACE,
-    depth_of, effects, entry_queue, is_dead_letter, lock_credit, shared_credit, subscription, unlock_credit,
-)
+from manytail._entry cimport *
+from manytail._eq cimport *
 from manytail._eq_capacity cimport locked_notify_putters, locked_overflows
 from manytail._eq_cursors cimport locked_show
-from manytail._eq_keys cimport (
-    GROUPS_ASSIGNED, GROUPS_NONE, group_dead, group_removed, key_record, unpin_record, value_removed, value_replaced,
-)
+from manytail._eq_keys cimport *
 from manytail._eq_manager cimport locked_credit_back, locked_wake, locked_wake_after_shutdown, locked_wake_many
 from manytail._eq_sorted cimport index_remove
 from manytail._heap cimport heap_reserve

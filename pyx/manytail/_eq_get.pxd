@@ -18,16 +18,11 @@ from libc.stdlib cimport realloc
 
 from manytail._c cimport MT_EMPTY, MT_OK, keep, unlikely
 from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
-from manytail._eq cimport (
-    NO_CREDIT, SLOW, effects, entry_queue, keep_for_handle, selector_result, selector_results, subscription,
-)
+from manytail._eq cimport *
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
-from manytail._eq_manager cimport (
-    has_credit, locked_answer, locked_notify, locked_outranked, locked_relist, locked_usable,
-    locked_wake_after_shutdown, locked_wake_many, may_take, next_above, take_shared_credit,
-)
+from manytail._eq_manager cimport *
 from manytail._waiting cimport TASKS, THREADS, notify_first
 
 

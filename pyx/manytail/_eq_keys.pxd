@@ -25,9 +25,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 
 from manytail._c cimport keep
-from manytail._entry cimport (
-    AVAILABLE, HELD, entry, redeliveries_free, redeliveries_pop, redeliveries_push, redeliveries_shrink, state_of,
-)
+from manytail._entry cimport *
 from manytail._heap cimport heap
 
 cdef enum:

@@ -4,23 +4,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from manytail._c cimport MT_FREE_THREADED, MT_NOMEM, MT_OK, mt_lock_reset
-from manytail._entry cimport (
-    ACQUIRED, HELD, entry, entry_list, entry_word, position_close, redeliveries_free, state_of, word_delivery,
-)
-from manytail._eq cimport (
-    CLEARED, DENIED, SHUT, cursor, dead_letter_call, effects, entry_queue, eq_registry, is_closed, lock_order,
-    set_closed, shared_credit, subscription, subscription_rank, unlock_credit, unlock_order,
-)
+from manytail._entry cimport *
+from manytail._eq cimport *
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
-from manytail._eq_end cimport (
-    lock_credit_of_holder, locked_discard_all, locked_end_delivery, locked_release, locked_unlink_ended,
-)
+from manytail._eq_end cimport *
 from manytail._eq_get cimport locked_unreserve
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
-from manytail._eq_manager cimport (
-    counts_as_waiting, list_subscription, locked_leave_rank, locked_list_for, locked_rank, locked_relist,
-    locked_wake_everybody, locked_wake_many, next_acquiring, unlist_subscription,
-)
+from manytail._eq_manager cimport *
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport keep_tasks, notify_all
 

@@ -17,14 +17,9 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from manytail._c cimport (
-    MT_OK, likely, mt_cas_acq_rel_i64, mt_fetch_add_acq_rel_i64, mt_load_relaxed_i64, mt_point, unlikely,
-)
+from manytail._c cimport *
 from manytail._entry cimport entry
-from manytail._eq cimport (
-    CLOSED, NO_CREDIT, effects, entry_queue, is_closed, lock_credit, shared_credit, subscription, subscription_list,
-    subscription_rank, unlock_credit,
-)
+from manytail._eq cimport *
 from manytail._eq_keys cimport GROUPS_NONE, group_allows
 from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
 

@@ -9,21 +9,14 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, mt_now_coarse_ns, mt_point, unlikely,
-)
+from manytail._c cimport *
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
-from manytail._eq cimport (
-    CLOSED, NO_CREDIT, acquired_entry, begin_hold, effects, entry_queue, eq_registry, is_closed, keep_for_handle,
-    level_of, lock_order, note_acquired, subscription, unlock_order,
-)
+from manytail._eq cimport *
 from manytail._eq_capacity cimport room_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_end, locked_release
 from manytail._eq_get cimport locked_take
-from manytail._eq_life cimport (
-    free_queue, locked_clear, locked_shutdown, locked_subscribe, locked_unsubscribe, make_levels, new_queue,
-)
+from manytail._eq_life cimport *
 from manytail._eq_manager cimport entries_point, locked_answer, locked_usable, locked_wake_many
 from manytail._eq_put cimport locked_put
 from manytail._waiting cimport ONCE, again, deadline_in, post, wait_point

@@ -12,18 +12,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
-from manytail._eq cimport (
-    DENIED, LEVEL_SHIFT, REPLACED, SLOW, depth_of, effects, entry_queue, selector_results, subscription,
-    subscription_rank,
-)
+from manytail._eq cimport *
 from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
 from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
 from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
-from manytail._eq_manager cimport (
-    credit_notify, is_interested, locked_wake, may_take, next_acquiring, return_shared_credit, take_shared_credit,
-)
+from manytail._eq_manager cimport *
 from manytail._eq_sorted cimport index_link, search_place, search_range
 from manytail._heap cimport heap_reserve
 

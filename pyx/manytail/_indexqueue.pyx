@@ -12,11 +12,7 @@ from libc.stdlib cimport free, malloc
 from manytail._c cimport MT_EMPTY
 from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc
 from manytail._int64 cimport int64_at, open_int64
-from manytail._mq cimport (
-    MT_OLDEST, enter_bulk, forward_items, head_count, head_get_many, head_next, head_pop_run,
-    head_popped_and_served, head_propagate, head_qsize, items_point, leave_bulk, lock_take, qsize_of, queue, run_length,
-    subqueue, unlock_take, unlock_take_and_post,
-)
+from manytail._mq cimport *
 from manytail._mq_held cimport end_batch
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
 from manytail._waiting cimport ONCE, again, deadline_from, linger_from, post, wait_node, wait_point

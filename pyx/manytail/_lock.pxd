@@ -11,12 +11,7 @@
 # is the lock, and ends the process where Python code begins under one.
 from libc.stdint cimport uint32_t
 
-from manytail._c cimport (
-    MT_COUNTS_LOCKS, MT_FREE_THREADED, PyEval_RestoreThread, PyEval_SaveThread, PyThreadState,
-    PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, mt_backoff,
-    mt_backoff_spin, mt_lock, mt_lock_enqueue, mt_lock_node, mt_lock_try, mt_lock_try_unused, mt_point, mt_unlock,
-    mt_yield_cpu, unlikely,
-)
+from manytail._c cimport *
 
 cdef enum:
     LOCK_SPINS = 6                  # 63 pauses, a few hundred ns to 3 us: longer than any critical section of ours

@@ -32,29 +32,12 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint16_t, uint32_t, uint64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
-from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, drop as drop_reference,
-    keep, likely, mt_alloc_aligned, mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_fetch_add_acq_rel_u32,
-    mt_fetch_add_relaxed_i64, mt_fetch_add_relaxed_u32, mt_free_aligned, mt_load_acquire_i64, mt_load_relaxed_i64,
-    mt_load_relaxed_u32, mt_load_seq_cst_i64, mt_load_seq_cst_u32, mt_lock, mt_lock_reset, mt_point, mt_prefetch_write,
-    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_release_i64, mt_xchg_acq_rel_uptr, mt_xchg_seq_cst_i64,
-    mt_xchg_seq_cst_u32, unlikely,
-)
-from manytail._chunks cimport (
-    SIZED_CLASS, SPARE_CLASS, chunk, chunk_free, chunk_is_retired, chunk_items, chunk_link, chunk_new, chunk_next,
-    chunk_pin, chunk_recycle, chunk_retire, chunk_sizes, chunk_timestamps, chunk_unpin, clear_tombstone, is_tombstone,
-    set_tombstone,
-)
+from manytail._c cimport *
+from manytail._chunks cimport *
 from manytail._lock cimport enter, leave
-from manytail._ready cimport (
-    ready_append, ready_free, ready_front, ready_index, ready_join_level, ready_leave_level, ready_level, ready_node,
-    ready_rekey, ready_remove, ready_replace,
-)
+from manytail._ready cimport *
 from manytail._lifecycle cimport multiqueues
-from manytail._waiting cimport (
-    NEVER, SPIN_FIRST, SPIN_LIMIT, WAIT, again, deadline_in, give_up, keep_tasks, make_point, notify, notify_all,
-    notify_fitting, poll_all, post, wait_list, wait_node, wait_point,
-)
+from manytail._waiting cimport *
 
 # The caller's function for items that clear, remove and destroy take out.
 ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
@@ -1637,7 +1620,7 @@ cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t las
 
 cdef inline void drop_object(uintptr_t item, void *unused) noexcept nogil:
     """The item_drop of a queue of Python objects; the caller is attached."""
-    drop_reference(item)
+    drop(item)
 
 
 cdef inline int64_t drop_items(queue *q, subqueue *s, item_drop drop, void *arg, bint attached) noexcept nogil:

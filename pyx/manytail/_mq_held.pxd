@@ -16,11 +16,7 @@ from libc.stdlib cimport free, realloc
 
 from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_i64
 from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
-from manytail._mq cimport (
-    MT_CLOSED_STOPPED, MT_OLDEST, head_count_removed, head_fill_slot, head_finish, head_link_chunk,
-    head_list_if_unlisted, head_next, head_pop, head_popped_and_served, head_propagate, head_qsize, lock_put,
-    lock_take, queue, subqueue, unlock_put, unlock_take, unlock_take_and_post,
-)
+from manytail._mq cimport *
 from manytail._waiting cimport wait_node
 
 cdef enum:

@@ -22,38 +22,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport (
-    MT_BADARG, MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT,
-    PyThread_get_thread_ident, likely, mt_load_acquire_i64, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_now_ns,
-    unlikely,
-)
+from manytail._c cimport *
 from manytail._chunks cimport chunk_items
-from manytail._cpython cimport (
-    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_let_go_of_gil_first,
-    mt_list_filled, mt_list_reserve, mt_list_slots, mt_method, mt_new_none, mt_owned, mt_owned_item, mt_pair_fill,
-    mt_pair_reserve, mt_patch_gc, mt_patch_method, mt_return_raising, traverseproc, visitproc,
-)
+from manytail._cpython cimport *
 from manytail._int64 cimport Int64s, int64_of, int64s_of
-from manytail._mq cimport (
-    MT_CLOSED_DETACHED, MT_OLDEST, MT_ROUND_ROBIN, MT_WEIGHTED, SNAPSHOT, attach_subqueue, detach_subqueue, discard_at,
-    drop_items, drop_left_chunks, drop_object, drop_queue, enable_subqueue, enter_bulk, forget_other_threads,
-    forward_items, forward_room, free_size_point, free_subqueue, head_count, head_empty, head_finish, head_get,
-    head_get_many, head_next, head_pop, head_popped, head_popped_and_served, head_propagate, head_put_total,
-    head_qsize, head_served, head_skip_tombstones, hold_bulks, item_drop, items_point, iterator_position,
-    join_until, joined_point, leave_bulk, lists_are_quiet, lock_put, lock_take, mt_subqueue_of, new_queue, new_subqueue,
-    position_close, position_open, position_step, put_once, put_run_once, put_run_unposted, put_run_until, put_until,
-    qsize_of, queue, release_bulks, room_point, set_maxsize, set_priority, set_weight, shut_queue, subqueue, tail_size,
-    task_done, unlock_put, unlock_take, unlock_take_and_post, visit_items,
-)
-from manytail._mq_held cimport (
-    begin_batch, end_batch, give_back, head_hold, head_reserve, held_batch, hold_what_is_there,
-)
+from manytail._mq cimport *
+from manytail._mq_held cimport *
 from manytail._ready cimport ready_append, ready_node, ready_remove
 from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable
-from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post,
-    sooner, visit_tasks, wait_node, wait_point,
-)
+from manytail._waiting cimport *
 
 from collections.abc import Mapping
 from types import GenericAlias

@@ -59,20 +59,9 @@
 from libc.stdint cimport INT64_MAX, INT64_MIN as JOINING, INT64_MAX as NO_SUBSCRIBER, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from manytail._c cimport (
-    GIL_LOCKED, MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, keep, likely, mt_alloc_aligned,
-    mt_atomic_i64, mt_atomic_u32, mt_atomic_uptr, mt_epoch, mt_epoch_after_fork, mt_epoch_destroy, mt_epoch_pin,
-    mt_epoch_retire, mt_epoch_unpin, mt_fetch_add_relaxed_i64, mt_free_aligned, mt_load_acquire_u32,
-    mt_load_acquire_uptr, mt_load_relaxed_i64, mt_load_relaxed_u32, mt_load_relaxed_uptr, mt_load_seq_cst_i64,
-    mt_load_seq_cst_u32, mt_load_seq_cst_uptr, mt_lock, mt_lock_reset, mt_pin, mt_point, mt_retired, mt_retired_free,
-    mt_store_relaxed_i64, mt_store_relaxed_u32, mt_store_relaxed_uptr, mt_store_release_u32, mt_store_release_uptr,
-    ps_cas_i64, ps_cas_u32, ps_cas_uptr, ps_fetch_add_i64, ps_fetch_add_u32, ps_xchg_i64, ps_xchg_u32, unlikely,
-)
+from manytail._c cimport *
 from manytail._lock cimport enter, leave
-from manytail._waiting cimport (
-    SPIN_FIRST, SPIN_LIMIT, THREADS, WAIT, keep_tasks, make_point, notify, notify_all, notify_fitting, post, wait_list,
-    wait_node, wait_point,
-)
+from manytail._waiting cimport *
 
 cdef enum:
     # Status codes, besides the MT_ ones.
@@ -348,7 +337,7 @@ cdef inline void locked_move(subscriber *s, int64_t seq) noexcept nogil:
 cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
     """The newest chunk, and *i, its first slot without a message (cap: none). The caller holds a pin. Advances `newest`
     if it lags."""
-    # pairs with: ps_cas_uptr below and in link, unlink
+    # pairs with: ps_cas_uptr below and in link, unlink_chunk
     cdef uintptr_t seen = mt_load_acquire_uptr(&q.newest)
     cdef message_chunk *c = <message_chunk *>seen
     cdef message_chunk *following
@@ -791,7 +780,7 @@ cdef inline void advance(pubsub *q) noexcept nogil:
             return
 
 
-cdef inline void unlink(pubsub *q, message_chunk *c, message_chunk *following) noexcept nogil:
+cdef inline void unlink_chunk(pubsub *q, message_chunk *c, message_chunk *following) noexcept nogil:
     """Unlink the oldest chunk, c. Only the trimming thread calls it."""
     cdef uintptr_t seen = <uintptr_t>c
     cdef mt_pin *own = pin(q)
@@ -816,7 +805,7 @@ cdef inline void free_passed(pubsub *q, freed *f) noexcept nogil:
     cdef message_chunk *following = next_chunk(c)
     while q.freed_seq < to or (following != NULL and following.base < to):
         if following != NULL and following.base <= q.freed_seq:
-            unlink(q, c, following)
+            unlink_chunk(q, c, following)
             c = following
             following = next_chunk(c)
         elif f.n == <uint32_t>FREED_AT_ONCE:
@@ -1205,7 +1194,7 @@ cdef inline int locked_choose(pubsub *q, subscriber *s, int64_t start, int64_t *
     if not oldest <= seq[0] <= end:
         return MT_BADARG
     if seq[0] < c.base:
-        # pairs with: mt_store_release in unlink
+        # pairs with: mt_store_release in unlink_chunk
         c = <message_chunk *>mt_load_acquire_uptr(&q.oldest)
     locked_place(s, c, seq[0])
     return MT_OK

@@ -15,23 +15,10 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident, likely,
-    mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_relaxed_i64,
-    mt_load_relaxed_uptr, mt_load_seq_cst_u32, mt_store_relaxed_i64, unlikely,
-)
-from manytail._cpython cimport (
-    PyLong_FromLongLong, PySequence_Fast_ITEMS, PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_list_filled,
-    mt_list_reserve_by, mt_list_slots, mt_method, mt_owned_item, mt_patch_gc, mt_patch_method, mt_return_raising,
-    traverseproc, visitproc,
-)
-from manytail._lifecycle cimport (
-    int_argument, maxsize_argument, note_count, raise_if_failed, tell_of_forks, unclosed, unpicklable,
-)
-from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, poll_all, sooner,
-    visit_tasks, wait_point,
-)
+from manytail._c cimport *
+from manytail._cpython cimport *
+from manytail._lifecycle cimport *
+from manytail._waiting cimport *
 
 from types import GenericAlias
 from typing import NamedTuple

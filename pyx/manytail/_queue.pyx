@@ -27,27 +27,12 @@ cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, PyThread_get_thread_ident,
-    likely, mt_lock, mt_lock_reset, mt_now_ns, unlikely,
-)
-from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_method, mt_new_none, mt_owned_item, mt_patch_gc, mt_patch_method,
-    mt_return_raising, traverseproc, visitproc,
-)
+from manytail._c cimport *
+from manytail._cpython cimport *
 from manytail._lock cimport enter as enter_lock, leave as leave_lock
-from manytail._mq cimport (
-    attach_subqueue, detach_subqueue, drop_items, drop_left_chunks, drop_object, drop_queue, free_subqueue, head_count,
-    head_empty, head_get, head_pop, head_popped, head_put_total, head_unfinished, items_point, join_until, lock_take,
-    new_queue, new_subqueue, put_once, put_until, queue, set_maxsize, shut_queue, subqueue, task_done, unlock_take,
-    unlock_take_and_post, visit_items,
-)
+from manytail._mq cimport *
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
-from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, deadline_from, finish_wait, first_slice, keep_tasks, make_point, new_waiter, notify,
-    notify_all, poll_all, post, prepare_to_wait, sleep_on_lists, sleep_until_posted, wait_list, wait_node, wait_point,
-    waiter,
-)
+from manytail._waiting cimport *
 
 import math
 import threading

@@ -17,14 +17,9 @@
 # Progress: blocking.
 from libc.stdint cimport int64_t
 
-from manytail._c cimport (
-    GIL_LOCKED, MT_EMPTY, MT_FREE_THREADED, MT_OK, PyThread_get_thread_ident, mt_atomic_i64, mt_backoff,
-    mt_backoff_spin, mt_load_relaxed_i64, mt_lock, mt_lock_reset, mt_point, mt_store_relaxed_i64, unlikely,
-)
+from manytail._c cimport *
 from manytail._lock cimport enter, leave
-from manytail._waiting cimport (
-    NEVER, WAIT, again, keep_tasks, make_point, notify, post, wait_list, wait_node, wait_point,
-)
+from manytail._waiting cimport *
 
 cdef enum:
     LOOKS = 20              # before a thread sleeps

@@ -10,9 +10,7 @@ was put off stays behind.
 from manytail._c cimport GIL_LOCKED, MT_OK, mt_lock, mt_lock_reset, mt_point, unlikely
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
 from manytail._lock cimport enter, leave
-from manytail._section_lock cimport (
-    REENTERED, contend, forget_in_child, owner_of, section_lock, this_thread, try_lock, unlock,
-)
+from manytail._section_lock cimport *
 
 from collections import deque
 

@@ -13,42 +13,19 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from manytail._c cimport (
-    MT_EMPTY, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, likely, mt_load_relaxed_i64, mt_now_ns,
-    mt_store_relaxed_i64, unlikely,
-)
+from manytail._c cimport *
 from manytail._cpython cimport PyTypeObject, mt_patch_gc, mt_patch_new, traverseproc, visitproc
-from manytail._entries cimport (
-    Entry, EntryQueue, append_entry, end_hold, free_results, handle_of, judge, makers, registry, release_all,
-)
-from manytail._entry cimport (
-    ACQUIRED, AVAILABLE, HELD, entry, entry_drop, entry_keep, entry_word, position_move, state_of, word_held_by,
-)
-from manytail._eq cimport (
-    CLOSED, NO_CREDIT, SLOW, acquired_entry, begin_hold, cursor, effects, entry_queue, has_effects, is_closed, is_shut,
-    keep_for_handle, lock_credit, lock_order, note_acquired, selector_results, subscription, unlock_credit,
-    unlock_order,
-)
-from manytail._eq_cursors cimport (
-    close_cursor, cursor_first, cursor_skip, level_first, locked_prepare_below, note_passed_for, open_cursor,
-)
+from manytail._entries cimport *
+from manytail._entry cimport *
+from manytail._eq cimport *
+from manytail._eq_cursors cimport *
 from manytail._eq_end cimport locked_finish_up_to, locked_run_due_timers
-from manytail._eq_get cimport (
-    locked_after_get, locked_first_of_groups, locked_heaps_say, locked_nothing_left, locked_release_unclaimed,
-    locked_rivals, locked_start_delivery, locked_take, locked_take_reserved,
-)
+from manytail._eq_get cimport *
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
-from manytail._eq_manager cimport (
-    credit_notify, entries_point, has_credit, has_shared_credit, is_interested, locked_interest_changed,
-    locked_is_rival, locked_outranked, locked_set_limit, locked_set_suspended, locked_usable, locked_wake_many,
-    locked_wake_subscription, may_take, passes_start_and_origin, take_shared_credit,
-)
+from manytail._eq_manager cimport *
 from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed, unpicklable
-from manytail._waiting cimport (
-    NEVER, ONCE, Waiting, again, checkpoint, deadline_from, linger_from, new_waiting, post, sooner, visit_tasks,
-    wait_point,
-)
+from manytail._waiting cimport *
 
 from types import GenericAlias
 

@@ -25,10 +25,7 @@ _entries.pyx makes one of each, and says what is done for a queue and where erro
 cimport cython
 from libc.stdint cimport int64_t
 
-from manytail._c cimport (
-    MT_INTERRUPTED, MT_OK, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_release_lock, mt_atomic_u32, mt_now_ns, mt_xchg_seq_cst_u32,
-)
+from manytail._c cimport *
 from manytail._lifecycle cimport raise_if_failed
 from manytail._waiting cimport WAIT, first_slice, park, run_signal_handlers
 

@@ -52,13 +52,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_TIMEOUT, PY_LOCK_ACQUIRED, PY_LOCK_INTR,
-    PyEval_RestoreThread, PyEval_SaveThread, PyThreadState, PyThread_acquire_lock_timed, PyThread_allocate_lock,
-    PyThread_free_lock, PyThread_get_thread_ident, PyThread_release_lock, drop, keep, likely, mt_atomic_u32, mt_backoff,
-    mt_backoff_spin, mt_fetch_add_acq_rel_u32, mt_fetch_add_relaxed_u32, mt_load_acquire_u32, mt_lock, mt_now_ns,
-    mt_point, mt_store_relaxed_u32, mt_xchg_acq_rel_u32,
-)
+from manytail._c cimport *
 from manytail._lock cimport enter, leave
 
 

@@ -14,27 +14,14 @@ cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FREE_THREADED, MT_FULL, MT_OK, MT_SHUTDOWN, PyThread_get_thread_ident, mt_atomic_u32,
-    mt_fetch_add_relaxed_u32, unlikely,
-)
-from manytail._cpython cimport (
-    PyTypeObject, Py_DECREF_raw, Py_INCREF_raw, mt_disown, mt_list_filled, mt_list_reserve, mt_list_slots,
-    mt_owned_item, mt_patch_gc, traverseproc, visitproc,
-)
-from manytail._mq cimport (
-    MT_WEIGHTED, attach_subqueue, detach_subqueue, drop_left_chunks, drop_queue, free_subqueue, head_count, items_point,
-    lock_take, new_queue, new_subqueue, queue, set_priority, set_weight, subqueue, unlock_take, visit_items,
-)
+from manytail._c cimport *
+from manytail._cpython cimport *
+from manytail._mq cimport *
 from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
 from manytail._multiqueue cimport locked_value, locked_value_i64, priority_argument, weight_argument
 from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
-from manytail._wp cimport (
-    begin_batch, check_idle, close_lane, end_pool, finish_item, forget_in_child, is_closed, lane as lane_t, leave_pool,
-    limit_lane, lose_workers, missing_tasks, pause_lane, pool as pool_t, put_in_lane, put_when_room, refused_tasks,
-    shut_lane, stop_lane, take_away, take_item, take_of_batch, wait_until_idle, withdraw_item,
-)
+from manytail._wp cimport *
 
 import logging
 import threading
@@ -68,7 +55,7 @@ cdef class WorkPool:
     exception instead. max_pending: how many calls may wait in all lanes (0 or less: no limit). refusal() makes the
     exception that submit raises after end(). per_key: the default of max_running of a lane (0 or less: no limit).
     Progress: blocking (one short lock); no lock is held while Python code runs. Source: _wp.pxd."""
-    cdef pool_t p
+    cdef pool p
     cdef int64_t per_key
     cdef mt_atomic_u32 begun    # how often __init__ was called
     cdef object start, refusal
@@ -119,7 +106,7 @@ cdef class WorkPool:
     def submitters_waiting(self):
         """How many threads wait for a free slot."""
         cdef int64_t n = 0
-        cdef lane_t *ln
+        cdef lane *ln
         lock_take(self.p.q, True)
         ln = self.p.not_full_ring
         while ln != NULL:
@@ -214,7 +201,7 @@ cdef class WorkPool:
         """Take the next call, waiting for one if need be. None: the pool has ended, and this worker is counted out."""
         cdef uintptr_t item = 0
         cdef int64_t fork_generation = 0
-        cdef lane_t *ln
+        cdef lane *ln
         cdef int r
         cdef Call call
         cdef wait_point p
@@ -253,8 +240,8 @@ cdef class WorkPool:
             if self.p.q.nsubs <= n:
                 s = self.p.q.all_first
                 while s != NULL:
-                    refs = <PyObject *>(<lane_t *>s.owner).object
-                    if (<lane_t *>s.owner).keep_alive:              # another lane may be in its __dealloc__
+                    refs = <PyObject *>(<lane *>s.owner).object
+                    if (<lane *>s.owner).keep_alive:              # another lane may be in its __dealloc__
                         Py_INCREF_raw(refs)
                         mt_list_slots(<PyObject *>out)[i] = <uintptr_t>refs
                         i += 1
@@ -313,7 +300,7 @@ def disown(made):
 @cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
 cdef class BaseLane:
     """The items of one key of a pool, in order. Another lane of the same key shares nothing with it."""
-    cdef lane_t ln
+    cdef lane ln
     cdef WorkPool pool
     cdef object __weakref__
 
@@ -821,7 +808,7 @@ cdef class Dispatcher(WorkPool):
     cdef bint serve_block(self, bint of_task) except -1:
         """Serve up to `block` items of the next ready lane. False: no lane is ready."""
         cdef int64_t fork_generation = 0
-        cdef lane_t *ln = begin_batch(&self.p, self.block, of_task, &fork_generation)
+        cdef lane *ln = begin_batch(&self.p, self.block, of_task, &fork_generation)
         cdef SerialLane serving
         cdef tuple outer = ()
         if ln == NULL:
@@ -941,10 +928,10 @@ cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, 
 cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
     """Visit the lanes that the pool holds references to (W2)."""
     cdef subqueue *s = q.all_first if q != NULL else NULL
-    cdef lane_t *ln
+    cdef lane *ln
     cdef int r = 0
     while s != NULL and r == 0:
-        ln = <lane_t *>s.owner
+        ln = <lane *>s.owner
         if ln.keep_alive:
             r = visit(<PyObject *>ln.object, arg)
         s = s.all_next

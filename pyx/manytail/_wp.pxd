@@ -35,21 +35,11 @@
 #       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
-from manytail._c cimport (
-    MT_EMPTY, MT_FULL, MT_INTERRUPTED, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, keep, mt_atomic_u32,
-    mt_load_relaxed_i64, mt_load_relaxed_u32, mt_store_relaxed_u32,
-)
+from manytail._c cimport *
 from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
-from manytail._mq cimport (
-    MT_CLOSED_SHUTDOWN, head_count, head_drop_dead_chunk, head_empty, head_holds, head_list, head_mask, head_next,
-    head_pop, head_popped, head_try_unlist, head_unlist, is_unlisted, lock_put, lock_take, queue, set_unlisted,
-    shut_queue, subqueue, tail_put, unlock_put, unlock_take, unlock_take_and_post,
-)
+from manytail._mq cimport *
 from manytail._ready cimport ready_level
-from manytail._waiting cimport (
-    NEVER, ONCE, WAIT, again, give_up, keep_tasks, make_point, notify, notify_all, poll_all, wait_list, wait_node,
-    wait_point,
-)
+from manytail._waiting cimport *
 
 ctypedef struct pool        # declared first: a lane points to its pool
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,25 @@ def test_extension_modules_cimport_only_what_is_below(path):
         assert named <= {*EXTENSIONS[: EXTENSIONS.index(path.stem)], *KERNELS} | LEAVES
     else:
         assert named <= {*EXTENSIONS, *KERNELS} | LEAVES  # a .pxi goes where it is included
+
+
+def defined(stem: str) -> set[str]:
+    """The functions, structs and classes that a .pxd of the core declares."""
+    text = (PRIVATE / f"{stem}.pxd").read_text()
+    return set(re.findall(r"^(?:cdef|ctypedef)\b[^(=:#\n]*?(\w+)(?= *[(:])", text, re.MULTILINE)) - {"enum"}
+
+
+def all_of(path: Path) -> set[str]:
+    """The .pxd files of which `path` takes every name, also by others."""
+    direct = set(re.findall(r"^from manytail\.(\w+) cimport \*", path.read_text(), re.MULTILINE))
+    return direct.union(*(all_of(PRIVATE / f"{stem}.pxd") for stem in direct))
+
+
+@pytest.mark.parametrize("path", CYTHON, ids=name)
+def test_no_name_comes_from_two_files_that_are_cimported_whole(path):
+    stems = sorted(all_of(path) | ({path.stem} if path.suffix == ".pxd" else set()))
+    twice = {(a, b): defined(a) & defined(b) for a, b in combinations(stems, 2)}
+    assert {pair: names for pair, names in twice.items() if names} == {}
 
 
 def test_every_extension_module_and_every_kernel_has_its_place():
