@@ -186,10 +186,14 @@ class Scheduler:
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether nothing chooses among the items, or times them: a success lets no other item start."""
+        return self.gate is None and self.admission.is_plain and not self.reports_starts
+
+    @property
     def is_plain(self) -> bool:
         """Whether an item that came in need only be put into the queue, and its success need not be reported."""
-        reports = self.reports_starts or self._delivers or self._sizeof is not None
-        return self.gate is None and self.admission.is_plain and not reports
+        return self.is_uniform and not self._delivers and self._sizeof is None
 
     @property
     def allowed(self) -> int:

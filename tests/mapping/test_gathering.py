@@ -1,0 +1,78 @@
+"""Successes of fast calls are handled some at a time, but none waits while somebody needs it."""
+
+from contextlib import closing
+from threading import Event
+
+import pytest
+from support.scheduling import Run, Script, Source, batches
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+
+from manytail import concurrent_map
+from manytail.arrow import _map
+
+
+def test_fast_calls_are_handled_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one worker, whose window has room for all items, and a consumer that waits for none."""
+    last, handled = Event(), []
+    options = {"workers": 1, "max_in_flight": 1_000}
+    with closing(concurrent_map(lambda item: item == 999 and last.set(), range(1_000), **options)) as results:
+        handle = results._runner._handle
+        monkeypatch.setattr(results._runner, "_handle", lambda: (handled.append(1), handle()))
+        next(results)
+        assert last.wait(DEADLINE)
+        assert len(handled) < 500
+
+
+class Held:
+    """A function whose call with one number waits."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.begun, self.go_on = number, Event(), Event()
+
+    def __call__(self, item: int) -> int:
+        if item == self.number:
+            self.begun.set()
+            assert self.go_on.wait(DEADLINE)
+        return item
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_successes_before_a_slow_call_are_taken_and_counted(counts: bool) -> None:
+    first, second = Held(1), Held(5)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    with closing(results):
+        assert next(results) == 0
+        first.go_on.set()
+        assert second.begun.wait(DEADLINE)
+        if counts:
+            assert results.stats().done == 5
+        assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
+        second.go_on.set()
+        assert list(results) == list(range(5, 100))
+
+
+def test_a_consumer_that_waits_gets_the_next_success_at_once() -> None:
+    first, second = Held(5), Held(6)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    with closing(results), Threads() as threads:
+        assert next(results) == 0
+        assert first.begun.wait(DEADLINE)
+        assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
+        task = threads.start(next, results)
+        wait_asleep(task)
+        first.go_on.set()
+        assert task.result() == 5
+        second.go_on.set()
+
+
+def test_the_reader_is_asked_as_soon_as_the_window_has_a_free_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer waits for a full output batch."""
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    source, script = Source(batches(range(200), 1)), Script()
+    with Run(script, source, workers=1, max_in_flight=40) as run:
+        for done in range(20):
+            wait_until(lambda done=done: source.rows == 40 + done)
+            script.wait_started(done + 1)
+            script.let_go(done)
+        script.let_all_go()
+        assert run.result() == list(range(200))
