@@ -372,10 +372,12 @@ class Task:
             value = fn(view)
             if value is None and none_fits:
                 return None
-            try:
-                return fit(value)
-            except Misfit:
-                return check(value, row.shown_key)
+            if type(value) is not dict:
+                try:
+                    return fit(value)
+                except Misfit:
+                    pass
+            return check(value, row.shown_key)
 
         return call
 
