@@ -76,3 +76,23 @@ def test_the_reader_is_asked_as_soon_as_the_window_has_a_free_slot(monkeypatch: 
             script.let_go(done)
         script.let_all_go()
         assert run.result() == list(range(200))
+
+
+def test_an_interruption_of_stats_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have taken a success that is handled then by nobody: the map must not wait for that."""
+    first, second = Held(1), Held(5)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+
+    def interrupted(items: object) -> None:
+        raise KeyboardInterrupt
+
+    with closing(results):
+        assert next(results) == 0
+        first.go_on.set()
+        assert second.begun.wait(DEADLINE)
+        monkeypatch.setattr(results._scheduler, "succeeded_alike", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            results.stats()
+        monkeypatch.undo()
+        assert list(results) == []
+        second.go_on.set()

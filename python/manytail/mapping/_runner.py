@@ -236,6 +236,11 @@ class Runner:
             event = events.popleft()
             if type(event) is tuple:
                 event[0](*event[1:])
+            elif self._gathers:
+                alike = [event]
+                while events and type(events[0]) is not tuple:
+                    alike.append(events.popleft())
+                self.scheduler.succeeded_alike(alike)
             else:
                 succeeded(event, now)
         if self._failure is not None:
