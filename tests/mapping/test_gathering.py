@@ -4,11 +4,9 @@ from contextlib import closing
 from threading import Event
 
 import pytest
-from support.scheduling import Run, Script, Source, batches
-from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+from support.threads import DEADLINE, Threads, wait_asleep
 
 from manytail import concurrent_map
-from manytail.arrow import _map
 
 
 def test_fast_calls_are_handled_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,19 +61,6 @@ def test_a_consumer_that_waits_gets_the_next_success_at_once() -> None:
         first.go_on.set()
         assert task.result() == 5
         second.go_on.set()
-
-
-def test_the_reader_is_asked_as_soon_as_the_window_has_a_free_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer waits for a full output batch."""
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
-    source, script = Source(batches(range(200), 1)), Script()
-    with Run(script, source, workers=1, max_in_flight=40) as run:
-        for done in range(20):
-            wait_until(lambda done=done: source.rows == 40 + done)
-            script.wait_started(done + 1)
-            script.let_go(done)
-        script.let_all_go()
-        assert run.result() == list(range(200))
 
 
 def test_an_interruption_of_stats_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
