@@ -2,8 +2,9 @@
 
 The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
 into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
-and `_handle` pass it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of
-emitted rows. tests/arrow/test_task.py checks that a row takes no more functions than these.
+and `_handle` pass it to `Scheduler.succeeded`, or some rows together to `succeeded_alike`, which emit them by
+`_complete` and `_emit`; `build` makes columns of emitted rows. tests/arrow/test_task.py checks that a row takes no more
+functions than these.
 """
 
 from __future__ import annotations
