@@ -1,5 +1,6 @@
 """The rows of concurrent_map: calls of which a few are slow, in order, beside a thread pool per thousand calls; and
-what an item costs whose call returns at once, beside a thread pool's map, and with one option more beside without."""
+what an item costs whose call returns at once, beside a thread pool's map, and with one option more beside without.
+And what a row of map_arrow costs whose call returns a constant, beside the way of its batch to Python and back."""
 from __future__ import annotations
 
 import random
@@ -140,6 +141,58 @@ def optioned(name: str, what: str, options: Callable[[], dict[str, Any]], bound:
     )  # fmt: skip
 
 
+# ---------------------------------------------------------------------------------------------------- Arrow
+ARROW, ARROW_BATCH = "to_pylist + from_pylist", 10_000
+
+
+def arrow_batches(rows: int) -> list[Any]:
+    """Eight columns like those of the flights, with a null in each fiftieth row."""
+    import pyarrow as pa
+
+    numbers = range(rows)
+    columns = {
+        "year": pa.array([2013] * rows, pa.int64()),
+        "month": [number % 12 for number in numbers],
+        "carrier": ["UA" if number % 3 else "AA" for number in numbers],
+        "tailnum": [f"N{number % 4_000}" if number % 50 else None for number in numbers],
+        "distance": [number % 3_000 for number in numbers],
+        "delay": [number / 7 for number in numbers],
+        "late": [number % 5 == 0 for number in numbers],
+        "day": [number % 31 for number in numbers],
+    }
+    return pa.table(columns).to_batches(max_chunksize=ARROW_BATCH)
+
+
+def ours_of_batches(batches: list[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    from manytail.arrow import map_arrow
+
+    return map_arrow(lambda row: 1, batches, pa.schema({"x": pa.int64()}), workers=FEW)
+
+
+def through_python(batches: list[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    return (pa.RecordBatch.from_pylist(batch.to_pylist(), batch.schema) for batch in batches)
+
+
+def costs_per_row(way: Callable[[list[Any]], Iterator[Any]]) -> Factory:
+    @contextmanager
+    def contestant() -> Iterator[Measure]:
+        def measure(n: int) -> float:
+            batches = arrow_batches(n)
+            began = time.process_time()
+            done = sum(batch.num_rows for batch in way(batches))
+            seconds = time.process_time() - began
+            assert done == n
+            return seconds / n * 1e6
+
+        yield measure
+
+    return contestant
+
+
 ROWS = [
     Row(
         "map-long-tail", "concurrent_map: median 10 ms, 1 % of 500 ms, 64 workers, in order", "calls/s",
@@ -153,5 +206,10 @@ ROWS = [
     optioned("dedup", "dedup", lambda: {"dedup": 1_000}, 2.5),
     optioned("priority", "64 priorities", lambda: {"priority": class_of}, 2.5),
     optioned("limits", "two Rates, one with costs, and a Budget", three_limits, 4.0),
+    Row(
+        "map-arrow", f"map_arrow: fn returns a constant, 8 columns, batches of 10,000, {FEW} workers, processor time",
+        "us/row", {"ours": costs_per_row(ours_of_batches), ARROW: costs_per_row(through_python)},
+        n=300_000, targets=(Target("<=", 1.6, ARROW),), rounds=9, tiny=200,
+    ),
 ]  # fmt: skip
 FREE_THREADED_ROWS = [at_once("ft-map-at-once", "free-threaded: ")]

@@ -339,6 +339,19 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
         assert run.result() == [0, 1, 2]
 
 
+def test_the_reader_is_asked_as_soon_as_the_window_has_a_free_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer waits for a full output batch."""
+    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    source, script = Source(batches(range(200), 1)), Script()
+    with Run(script, source, workers=1, max_in_flight=40) as run:
+        for done in range(20):
+            wait_until(lambda done=done: source.rows == 40 + done)
+            script.wait_started(done + 1)
+            script.let_go(done)
+        script.let_all_go()
+        assert run.result() == list(range(200))
+
+
 def test_every_row_comes_out_once_under_load() -> None:
     out = results(
         lambda row: row, batches(range(20_000), 333), workers=16, max_in_flight=64, order="completion", batch_rows=1_000

@@ -87,7 +87,7 @@ class ResultSchema:
             if len(value) != 1:
                 raise Misfit(value, "a tuple of 1")
             return value[0]
-        return value[name] if isinstance(value, Mapping) and len(value) == 1 and name in value else value
+        return value[name] if isinstance(value, (dict, Mapping)) and len(value) == 1 and name in value else value
 
     def columns(self, values: list[Any]) -> list[pa.Array]:
         """One column per field, from clean results."""

@@ -2,8 +2,9 @@
 
 The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
 into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
-and `_handle` pass it to `Scheduler.succeeded`, which emits it by `_complete` and `_emit`; `build` makes columns of
-emitted rows. tests/arrow/test_task.py checks that a row takes no more functions than these.
+and `_handle` pass it to `Scheduler.succeeded`, or some rows together to `succeeded_alike`, which emit them by
+`_complete` and `_emit`; `build` makes columns of emitted rows. tests/arrow/test_task.py checks that a row takes no more
+functions than these.
 """
 
 from __future__ import annotations
@@ -372,10 +373,12 @@ class Task:
             value = fn(view)
             if value is None and none_fits:
                 return None
-            try:
-                return fit(value)
-            except Misfit:
-                return check(value, row.shown_key)
+            if type(value) is not dict:
+                try:
+                    return fit(value)
+                except Misfit:
+                    pass
+            return check(value, row.shown_key)
 
         return call
 

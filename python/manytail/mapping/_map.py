@@ -455,8 +455,12 @@ class Results(Iterator[_R]):
         self._runner.stop()
 
     def stats(self) -> Stats:
-        """Where the map stands."""
-        seen: Stats = self._meter.seen()
+        """Where the map stands. What a signal handler raises here ends the map, as in `next`."""
+        try:
+            seen: Stats = self._meter.seen()
+        except BaseException:  # perhaps after a success was taken from the events, which is lost then
+            self._stop()
+            raise
         return seen
 
     def close(self) -> None:

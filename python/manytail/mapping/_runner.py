@@ -11,6 +11,9 @@ with an event appends it to `_events` and *tries* the lock. If it gets the lock,
 after the release. If not, the holder does that. So an event is handled at once, and sixteen workers with a fast
 function do not form a lock convoy, in which each holds the lock while it waits for the GIL. No user code runs under the
 lock.
+
+Successes of a plain map in threads may be handled some at a time: as many may wait as `_slack` says. It is so small
+that no worker is idle, no reader waits to be asked, and no consumer waits for a result while one of them waits.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ _A = TypeVar("_A")
 
 ATTEMPTS = 3  # of `insist`
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
+SLACK = 32  # successes that may wait at most: what they hold is in no account of bytes
 
 
 def insist(step: Callable[[], object]) -> BaseException | None:
@@ -147,10 +151,12 @@ class Runner:
         self._lock = threading.Lock()
         self._try_lock = partial(self._lock.acquire, False)
         self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
+        self._gathers = False  # whether successes may wait
+        self._slack = 0.0  # how many. Written under the lock; who lowers it looks at the events after the release
         self._pending: list[Item] = []  # from index `_fed` on: read (and looked up), not in flight
         self._fed = 0
         self._reading = False  # whether the reader was asked for items and has not delivered them
-        self._wanted = 1  # items in the output that the consumer waits for
+        self._wanted: float = 1  # items in the output that the consumer waits for
         # The window is filled to the brim, and again when no more items than `_refill_at` are in flight.
         self._filling = True
         self._refill_at = scheduler.window
@@ -230,6 +236,11 @@ class Runner:
             event = events.popleft()
             if type(event) is tuple:
                 event[0](*event[1:])
+            elif self._gathers:
+                alike = [event]
+                while events and type(events[0]) is not tuple:
+                    alike.append(events.popleft())
+                self.scheduler.succeeded_alike(alike)
             else:
                 succeeded(event, now)
         if self._failure is not None:
@@ -291,6 +302,8 @@ class Runner:
             self.memory.add(item)
         events = self._events
         events.append(item)
+        if len(events) <= self._slack:
+            return
         for _ in iter(self._try_lock, False):  # `settle`, inlined because this runs once per item
             try:
                 self._handle()
@@ -404,6 +417,18 @@ class Runner:
             self.output_changed.set()
         if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
+            if self._gathers:
+                self._wanted = math.inf  # the consumer waits for nothing
+        if self._gathers:
+            self._slack = self._find_slack()
+
+    def _find_slack(self) -> float:
+        """How many successes may wait: fewer than the consumer waits for, and so few that one more is handled before
+        a worker finds the queue empty. None where the first free slot has the reader asked for more."""
+        scheduler = self.scheduler
+        if not (self._reading or self._pending or self.source or scheduler.ended):
+            return 0
+        return min(SLACK, scheduler.ready.qsize() - self.options.workers, self._wanted - len(scheduler.output) - 1)
 
     def _dispatch(self) -> None:
         """Let calls start that may, where a gate decides that."""
@@ -580,6 +605,8 @@ class Runner:
     def stats(self) -> Stats:
         """Where the map stands, read without the lock: each number is right, but they may be of different moments."""
         scheduler = self.scheduler
+        if self._gathers:
+            self.settle()
         times = sum(self._timings, Timings())
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
@@ -613,6 +640,7 @@ class Runner:
 
     def _stop(self) -> None:
         self.scheduler.halted = True
+        self._gathers, self._slack = False, 0
         self.scheduler.condemn_all()
         if self.owner is not None and self.scheduler.gate is not None:
             self.scheduler.gate.stop(self.now())

@@ -64,7 +64,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
@@ -186,10 +186,14 @@ class Scheduler:
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether nothing chooses among the items, or times them: a success lets no other item start."""
+        return self.gate is None and self.admission.is_plain and not self.reports_starts
+
+    @property
     def is_plain(self) -> bool:
         """Whether an item that came in need only be put into the queue, and its success need not be reported."""
-        reports = self.reports_starts or self._delivers or self._sizeof is not None
-        return self.gate is None and self.admission.is_plain and not reports
+        return self.is_uniform and not self._delivers and self._sizeof is None
 
     @property
     def allowed(self) -> int:
@@ -294,7 +298,7 @@ class Scheduler:
             self._fail(item, item.error, item.fatal)
         for item in known:
             self.remembered += 1
-            self._complete(item)
+            self._complete((item,))
 
     def input_ended(self, error: BaseException | None = None) -> None:
         self.ended = True
@@ -327,9 +331,15 @@ class Scheduler:
             gate.succeeded(item, now)
         if self._slots and not self.expired and not self.halted:
             self.admission.finished(item)
-        self._complete(item)
+        self._complete((item,))
         if gate is not None and gate.answered:
             self._apply_gate_effects()
+
+    def succeeded_alike(self, items: list[Item]) -> None:
+        """`succeeded` of each of these, where the scheduler is uniform."""
+        for item in items if self._delivers else ():
+            self._book(item)
+        self._complete(items)
 
     def _book(self, call: Item) -> None:
         """Count what a call that has ended said that it took."""
@@ -352,7 +362,7 @@ class Scheduler:
         if self._slots and self._open:
             self.admission.finished(item)
         self.remembered += 1
-        self._complete(item)
+        self._complete((item,))
         if self.gate is not None:
             self._apply_gate_effects()
 
@@ -570,7 +580,7 @@ class Scheduler:
         for item, verdict in zip(batch.items, verdicts, strict=True):
             if verdict is None:
                 self.remembered += item.known
-                self._complete(item)
+                self._complete((item,))
             elif verdict.kind is Kind.FAIL or self.expired:
                 failed.append((item, verdict))
             else:
@@ -635,7 +645,7 @@ class Scheduler:
             answered, gate.answered = gate.answered, []
             for item in answered:
                 self.remembered += 1
-                self._complete(item)
+                self._complete((item,))
         if gate.refused:
             refused, gate.refused = gate.refused, []
             for item, error in refused:
@@ -748,7 +758,7 @@ class Scheduler:
             self.failures_that_end += 1
             self.halted = True  # the item stays where it is in the order: nothing behind it is emitted
         else:
-            self._complete(item)
+            self._complete((item,))
 
     def _fail_judged(self, item: Item, verdict: Verdict, now: float) -> None:
         """The call of the item has ended, and no other follows: it has failed for good, or the deadline has passed."""
@@ -775,56 +785,68 @@ class Scheduler:
             error.__cause__ = last
         return error
 
-    def _complete(self, item: Item) -> None:
-        """No further attempt follows: emit what is next in order."""
-        item.done = True
-        self.finished += 1
+    def _complete(self, items: Sequence[Item]) -> None:
+        """No further attempt of these follows: emit what is next in order."""
+        self.finished += len(items)
+        self.held_back += len(items)
+        for item in items:
+            item.done = True
         if self._sizeof is not None:
-            item.size = self._sizeof(item)
-        line = self._line
-        if line is None:
-            if not self._by_key:
-                if self.failing is None:
-                    self._emit(item)
-                return
-            line = item.lane.line
-        if line[0] is not item:
-            self.held_back += 1
-            if self._sizeof is not None:
-                self._held_bytes += item.size
-            return
-        line.popleft()
-        self._emit(item)
-        while line and line[0].done:
-            self.held_back -= 1
-            if self._sizeof is not None:
-                self._held_bytes -= line[0].size
-            self._emit(line.popleft())
+            sizes = list(map(self._sizeof, items))
+            self._held_bytes += sum(sizes)
+            for item, size in zip(items, sizes, strict=True):
+                item.size = size
+        if self._line is not None:
+            self._emit(self._line)
+        elif self._by_key:
+            for item in items:
+                self._emit(item.lane.line)
+        elif self.failing is None:
+            self._emit(deque(items))
+        else:
+            self.held_back -= len(items)
 
-    def _emit(self, item: Item) -> None:
-        """Put the item in the output, unless its failure is dropped."""
-        item.lane.emitted += 1
-        if item.error is not None and self.options.errors == "drop":
-            self.dropped += 1
-            self.in_flight -= 1
-            return
-        self.output.append(item)
-        if self.buffered < self._buffer and not self.full:
-            self.buffered += 1
-            self.in_flight -= 1
-            if self._sizeof is not None:
+    def _emit(self, line: deque[Item]) -> None:
+        """Put the done items at the left end of the line in the output, but for failures that are dropped."""
+        emitted: list[Item] = []
+        while line and line[0].done:
+            emitted.append(line.popleft())
+        self.held_back -= len(emitted)
+        for item in () if self.admission.is_plain else emitted:
+            item.lane.emitted += 1
+        if self._sizeof is not None:
+            self._held_bytes -= sum([item.size for item in emitted])
+        if self.options.errors == "drop":
+            kept = [item for item in emitted if item.error is None]
+            self.dropped += len(emitted) - len(kept)
+            self.in_flight -= len(emitted) - len(kept)
+            emitted = kept
+        self.output.extend(emitted)
+        if self._buffer:
+            self._fill_buffer(emitted)
+
+    def _fill_buffer(self, items: list[Item]) -> None:
+        """Count the first of these as taken: the first items of the output that are not. Without effect where the
+        buffer is full."""
+        free = 0 if self.full else min(self._buffer - self.buffered, len(items))
+        if self._sizeof is not None and free:
+            for number, item in enumerate(islice(items, free), 1):
                 self._buffered_bytes += item.size
-                self.full = self._buffered_bytes >= self._buffer_bytes
+                if self._buffered_bytes >= self._buffer_bytes:
+                    self.full, free = True, number
+                    break
+        self.buffered += free
+        self.in_flight -= free
 
     def release(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
         promised order; nothing behind a failure that ends the map."""
         for line in self._lines():
             while line and (line[0].done or line[0].error is None):
-                item = line.popleft()
-                if item.done:
-                    self.held_back -= 1
-                    self._emit(item)
+                if line[0].done:
+                    self._emit(line)
+                else:
+                    line.popleft()
 
     def drop(self) -> None:
         """The map has been closed, and no call runs: nobody takes what is done."""
@@ -836,14 +858,6 @@ class Scheduler:
         """Items in flight in the order in which they are emitted."""
         return self.admission.lines() if self._line is None else [self._line]
 
-    def _buffer_one(self, item: Item) -> None:
-        """Count the next item of the output as taken."""
-        self.buffered += 1
-        self.in_flight -= 1
-        if self._sizeof is not None:
-            self._buffered_bytes += item.size
-            self.full = self._buffered_bytes >= self._buffer_bytes
-
     def took(self, number: int) -> None:
         """The consumer popped that many items. The buffer counts the next ones in their place."""
         kept = min(number, self.buffered)
@@ -854,10 +868,7 @@ class Scheduler:
                 sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
             )
             self.full = self._buffered_bytes >= self._buffer_bytes
-            for item in list(islice(self.output, self.buffered, self._buffer)):
-                if self.full:
-                    return
-                self._buffer_one(item)
+            self._fill_buffer(list(islice(self.output, self.buffered, self._buffer)))
 
 
 def _needed_per_key(options: Options) -> int:

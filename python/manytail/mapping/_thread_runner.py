@@ -52,6 +52,7 @@ class ThreadRunner(Runner):
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. Whoever
         fills the window then reads it, under the lock, unless it computes idempotency keys."""
+        self._gathers = self.scheduler.is_uniform and self.memory is None and not self.options.is_async
         if never_blocks and not self.options.identifies:
             self.source = source
             self.locked(self.go_on)
@@ -118,6 +119,7 @@ class ThreadRunner(Runner):
         waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
         if waits:
             self.output_changed.clear()
+            self._slack = min(self._slack, wanted - len(scheduler.output) - 1)
         return waits
 
     def close(self, cancel: bool = False) -> None:

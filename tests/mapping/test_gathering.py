@@ -1,0 +1,83 @@
+"""Successes of fast calls are handled some at a time, but none waits while somebody needs it."""
+
+from contextlib import closing
+from threading import Event
+
+import pytest
+from support.threads import DEADLINE, Threads, wait_asleep
+
+from manytail import concurrent_map
+
+
+def test_fast_calls_are_handled_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one worker, whose window has room for all items, and a consumer that waits for none."""
+    last, handled = Event(), []
+    options = {"workers": 1, "max_in_flight": 1_000}
+    with closing(concurrent_map(lambda item: item == 999 and last.set(), range(1_000), **options)) as results:
+        handle = results._runner._handle
+        monkeypatch.setattr(results._runner, "_handle", lambda: (handled.append(1), handle()))
+        next(results)
+        assert last.wait(DEADLINE)
+        assert len(handled) < 500
+
+
+class Held:
+    """A function whose call with one number waits."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.begun, self.go_on = number, Event(), Event()
+
+    def __call__(self, item: int) -> int:
+        if item == self.number:
+            self.begun.set()
+            assert self.go_on.wait(DEADLINE)
+        return item
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_successes_before_a_slow_call_are_taken_and_counted(counts: bool) -> None:
+    first, second = Held(1), Held(5)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    with closing(results):
+        assert next(results) == 0
+        first.go_on.set()
+        assert second.begun.wait(DEADLINE)
+        if counts:
+            assert results.stats().done == 5
+        assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
+        second.go_on.set()
+        assert list(results) == list(range(5, 100))
+
+
+def test_a_consumer_that_waits_gets_the_next_success_at_once() -> None:
+    first, second = Held(5), Held(6)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    with closing(results), Threads() as threads:
+        assert next(results) == 0
+        assert first.begun.wait(DEADLINE)
+        assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
+        task = threads.start(next, results)
+        wait_asleep(task)
+        first.go_on.set()
+        assert task.result() == 5
+        second.go_on.set()
+
+
+def test_an_interruption_of_stats_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have taken a success that is handled then by nobody: the map must not wait for that."""
+    first, second = Held(1), Held(5)
+    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+
+    def interrupted(items: object) -> None:
+        raise KeyboardInterrupt
+
+    with closing(results):
+        assert next(results) == 0
+        first.go_on.set()
+        assert second.begun.wait(DEADLINE)
+        monkeypatch.setattr(results._scheduler, "succeeded_alike", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            results.stats()
+        monkeypatch.undo()
+        assert list(results) == []
+        second.go_on.set()
