@@ -183,6 +183,8 @@ class Scheduler:
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
+        self.unrecorded: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
+        self._emitted_last = False  # a result that ends the map was emitted
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
     @property
@@ -802,7 +804,13 @@ class Scheduler:
             self._emit(line.popleft())
 
     def _emit(self, item: Item) -> None:
-        """Put the item in the output, unless its failure is dropped."""
+        """Put the item in the output, unless its failure is dropped. A result that cannot be recorded ends the map: no
+        other one follows."""
+        if self._emitted_last:
+            return
+        if self.unrecorded and item.error is None and item in self.unrecorded:
+            self._emitted_last = True
+            self.fail(self.unrecorded[item])
         item.lane.emitted += 1
         if item.error is not None and self.options.errors == "drop":
             self.dropped += 1
