@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from manytail._queue import Held
 
-QUOTA, RETRY_AFTER = 100, 1  # answers within a second; seconds
+QUOTA, RETRY_AFTER = 100, 1  # answers within a second, where nothing is said; seconds
 MEDIAN, SLOW, LONGEST = 0.04, 0.5, 1.0  # seconds; one call in fifty takes SLOW or more
 SPREAD = log(SLOW / MEDIAN) / NormalDist().inv_cdf(0.98)
 FAILING = 0.04  # of all numbers: their first call fails
