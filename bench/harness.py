@@ -32,7 +32,15 @@ class Sample:
     deepest: int
 
 
-Measure = Callable[[int], "float | Sample"]                   # how many items -> the value, in the row's unit
+@dataclass(frozen=True)
+class Counted:
+    """A measured value, and what else was counted, by name."""
+
+    value: float
+    counts: Mapping[str, int]
+
+
+Measure = Callable[[int], "float | Sample | Counted"]                   # how many items -> the value, in the row's unit
 Factory = Callable[[], AbstractContextManager[Measure]]
 
 
@@ -74,6 +82,7 @@ class Row:
     note: str = ""
     ours: str = "ours"
     slow: Mapping[str, int] = field(default_factory=dict)     # contestant -> divisor of n, for slow contestants
+    warm: bool = True                                         # a first round that is not kept
 
 
 @dataclass
@@ -90,17 +99,20 @@ class Result:
     note: str = ""
     error: str | None = None
     depths: dict[str, tuple[float, float]] = field(default_factory=dict)    # of contestants whose queue fills
+    counts: dict[str, dict[str, float]] = field(default_factory=dict)       # what else was counted
+    missing: dict[str, str] = field(default_factory=dict)     # contestant -> what it needs that is not here
 
-    def shown_depth(self, contestant: str) -> str:
-        """Median and 99th percentile of the depth, or nothing."""
-        if contestant not in self.depths:
-            return ""
-        middle, deepest = self.depths[contestant]
-        return f", depth {middle:,.0f} / {deepest:,.0f}"
+    def shown_more(self, contestant: str) -> str:
+        """Median and 99th percentile of the depth, and what was counted, or nothing."""
+        parts = [f"{count:,.0f} {name}" for name, count in self.counts.get(contestant, {}).items()]
+        if contestant in self.depths:
+            middle, deepest = self.depths[contestant]
+            parts.append(f"depth {middle:,.0f} / {deepest:,.0f}")
+        return "".join(f", {part}" for part in parts)
 
     @classmethod
     def from_json(cls, data: dict) -> Result:
-        known = {key: data[key] for key in cls.__dataclass_fields__}
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
         return cls(
             **{
                 **known,
@@ -116,7 +128,7 @@ class Result:
     def shown(self, contestant: str) -> str:
         values = self.rounds[contestant]
         figure = f"{number(statistics.median(values))} {self.unit} ±{spread(values):.0%}"
-        return figure + self.shown_depth(contestant)
+        return figure + self.shown_more(contestant)
 
     def figure(self, target: Target) -> float:
         """The value that the target compares with its bound."""
@@ -157,35 +169,42 @@ def spread(values: list[float]) -> float:
 def measure(row: Row, *, rounds: int, n: int, tick: Callable[[str], None]) -> Result:
     """Set up all contestants, alternate them, and keep every round's value."""
     with ExitStack() as stack:
-        runs = set_up(row, stack, tick)
+        runs, missing = set_up(row, stack, tick)
         names = list(runs)
         values: dict[str, list[float]] = {name: [] for name in names}
-        depths: dict[str, list[Sample]] = {name: [] for name in names}
-        for done in range(-1, rounds):                        # round -1 warms up and is not kept
+        samples: dict[str, list[Sample | Counted]] = {name: [] for name in names}
+        for done in range(-1 if row.warm else 0, rounds):     # round -1 warms up and is not kept
             tick(f"{row.name}: round {done + 1}/{rounds}")
             shift = done % len(names)
             for name in names[shift:] + names[:shift]:
                 sample = quiet(runs[name], max(1, n // row.slow.get(name, 1)))
-                value = sample.value if isinstance(sample, Sample) else sample
+                value = sample.value if isinstance(sample, (Sample, Counted)) else sample
                 if not (math.isfinite(value) and value >= 0):
                     raise ValueError(f"{row.name}, {name}: {value} (expected: a finite number)")
                 if done >= 0:
                     values[name].append(value)
-                    depths[name] += [sample] if isinstance(sample, Sample) else []
+                    samples[name] += [sample] if isinstance(sample, (Sample, Counted)) else []
     return Result(
         row.name, row.what, row.unit, row.ours, values, list(row.targets), interpreter(), row.note,
-        depths={name: typical(samples) for name, samples in depths.items() if samples},
+        depths={name: depth(some) for name, some in samples.items() if some and isinstance(some[0], Sample)},
+        counts={name: counts(some) for name, some in samples.items() if some and isinstance(some[0], Counted)},
+        missing=missing,
     )
 
 
-def typical(samples: list[Sample]) -> tuple[float, float]:
+def depth(samples: list[Sample]) -> tuple[float, float]:
     return statistics.median(one.depth for one in samples), statistics.median(one.deepest for one in samples)
 
 
-def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str, Measure]:
-    """The contestants that this machine can run. Raises Unavailable if ours, or one that a target names, is missing."""
+def counts(samples: list[Counted]) -> dict[str, float]:
+    return {name: statistics.median(one.counts[name] for one in samples) for name in samples[0].counts}
+
+
+def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> tuple[dict[str, Measure], dict[str, str]]:
+    """The contestants that this machine can run, and what the others need. Raises Unavailable if ours, or one that a
+    target names, is missing."""
     needed = {row.ours, *(target.against for target in row.targets)}
-    runs = {}
+    runs, lacking = {}, {}
     for name, factory in row.contestants.items():
         tick(f"{row.name}: setting up {name}")
         try:
@@ -193,7 +212,12 @@ def set_up(row: Row, stack: ExitStack, tick: Callable[[str], None]) -> dict[str,
         except ModuleNotFoundError as missing:
             if name in needed:
                 raise Unavailable(f"skipped: {missing.name} is not installed for {interpreter()}") from missing
-    return runs
+            lacking[name] = f"{missing.name} is not installed for {interpreter()}"
+        except Unavailable as reason:
+            if name in needed:
+                raise
+            lacking[name] = str(reason).removeprefix("skipped: ")
+    return runs, lacking
 
 
 def quiet(run: Measure, n: int) -> float | Sample:
@@ -253,6 +277,7 @@ def table_lines(results: Sequence[Result]) -> list[str]:
     text = [shown(HEAD), "-" * len(shown(HEAD).ljust(sum(widths) + 2 * len(widths)))]
     for result, (headline, lines) in zip(results, blocks, strict=True):
         text += [headline, *map(shown, lines)]
+        text += [f"  skipped: {name}, {reason}" for name, reason in result.missing.items()]
         if result.error:
             text.append(f"  not measured, {result.error}; target: {', '.join(map(str, result.targets)) or 'none'}")
     return text
@@ -273,7 +298,7 @@ def _lines_of(result: Result) -> list[tuple[str, ...]]:
         target = bound.get(rival)
         goal = (f"{target.relation} {target.bound:g}", verdict(result, target)) if target else ("", "")
         ratio = result.figure(Target("<=", 0.0, rival))
-        theirs = number(result.value(rival)) + result.shown_depth(rival)
+        theirs = number(result.value(rival)) + result.shown_more(rival)
         lines.append(("", "" if lines else ours, rival, theirs, f"{ratio:.3g}", *goal))
     return lines or [("", ours, "", "", "", "", "")]
 
@@ -293,6 +318,10 @@ def gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
+PACKAGES = ("manytail", "culsans", "numpy", "cython", "pyspark", "pyarrow")
+PACKAGES += ("pyarallel", "aiometer", "joblib", "async-batch-llm", "httpx")
+
+
 def environment() -> dict[str, object]:
     """What must be known to interpret a figure."""
     return {
@@ -304,7 +333,7 @@ def environment() -> dict[str, object]:
             "gil": gil(),
             "cflags": sysconfig.get_config_var("CFLAGS"),
         },
-        "versions": {name: version(name) for name in ("manytail", "culsans", "numpy", "cython", "pyspark", "pyarrow")},
+        "versions": {name: version(name) for name in PACKAGES},
         "commit": commit(),
     }
 

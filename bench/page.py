@@ -153,7 +153,7 @@ def lines(result: Result) -> Iterator[str]:
             kind, word = ("won", "ahead") if better(result, rival) else ("lost", "behind")
             yield (
                 f"<tr><td>{html.escape(rival)}</td>"
-                f"<td class=number>{number(result.value(rival))} {result.unit}{result.shown_depth(rival)}</td>"
+                f"<td class=number>{number(result.value(rival))} {result.unit}{result.shown_more(rival)}</td>"
                 f"<td class='number {kind}'>{ratio:.3g}</td><td class={kind}>{word}</td>"
                 f"<td>{targets(result, rival)}</td></tr>"
             )

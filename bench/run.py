@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import beside
 import brokers
 import callers
 import entries
@@ -34,6 +35,7 @@ import pubsub
 import queues
 import single
 import sparkrows
+import throttled
 import wakeup
 from harness import Progress, Result, Row, Unavailable
 
@@ -51,8 +53,9 @@ FREE_THREADED = [
     *executors.FREE_THREADED_ROWS,
     *brokers.FREE_THREADED_ROWS,
 ]
+BESIDE = [*beside.ROWS, *throttled.ROWS, *beside.MEMORY_ROWS]
 SPARK = sparkrows.NAMES
-NAMES = [*(row.name for row in HERE), *(row.name for row in FREE_THREADED), *SPARK]
+NAMES = [row.name for row in [*HERE, *FREE_THREADED, *BESIDE]] + SPARK
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -118,6 +121,9 @@ def run_all(wanted: list[str], options: argparse.Namespace, progress: Progress) 
     if free_threaded:
         results, failed = run_free_threaded(free_threaded, options, progress)
         yield from ((result, failed) for result in results)
+    if rows := [row for row in BESIDE if row.name in wanted]:
+        results, failed = run_beside(rows, options, progress)
+        yield from ((result, failed) for result in results)
     spark = [name for name in SPARK if name in wanted]
     if spark:
         results, failed = sparkrows.run(spark, quick=options.quick, smoke=options.smoke, progress=progress)
@@ -150,26 +156,45 @@ def left_out(row: Row, reason: str) -> Result:
     )
 
 
-# ----------------------------------------------------------------------------------------------------- free-threaded
+# ------------------------------------------------------------------------------------------------ other interpreters
 
 def run_free_threaded(rows: list[Row], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
     """In this process if it has no GIL, else in the interpreter that `make test-freethreaded` sets up."""
     if not harness.gil():
-        done = [run_row(row, options, progress) for row in rows]
-        return [result for result, _ in done], any(failed for _, failed in done)
+        return run_rows(rows, options, progress)
     python = harness.ROOT / ".venv-ft" / "bin" / "python"
     if not python.exists():
         reason = "skipped: no free-threaded interpreter in .venv-ft; `make test-freethreaded` sets one up"
         return [left_out(row, reason) for row in rows], False
+    return run_with(python, rows, options, progress, PYTHON_GIL="0")
+
+
+def run_beside(rows: list[Row], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
+    """In the CPython 3.14 that `make rivals` sets up, or in this process, without the rivals that it lacks."""
+    python = harness.ROOT / ".venv-rivals" / "bin" / "python"
+    if sys.version_info >= (3, 14) or not python.exists():
+        return run_rows(rows, options, progress)
+    return run_with(python, rows, options, progress)
+
+
+def run_rows(rows: list[Row], options: argparse.Namespace, progress: Progress) -> tuple[list[Result], bool]:
+    done = [run_row(row, options, progress) for row in rows]
+    return [result for result, _ in done], any(failed for _, failed in done)
+
+
+def run_with(
+    python: Path, rows: list[Row], options: argparse.Namespace, progress: Progress, **variables: str
+) -> tuple[list[Result], bool]:
+    """The same with another interpreter."""
     progress.clear()
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "rows.json"
         command = [str(python), __file__, "--json", str(answer)]
         command += [word for row in rows for word in ("--only", row.name)]
         command += [flag for flag, on in (("--quick", options.quick), ("--smoke", options.smoke)) if on]
-        done = subprocess.run(command, env={**os.environ, "PYTHON_GIL": "0"}, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
         if not answer.exists():
-            reason = f"failed: {python.name} in .venv-ft ended with {done.returncode}"
+            reason = f"failed: {python.name} in {python.parts[-3]} ended with {done.returncode}"
             return [left_out(row, reason) for row in rows], True
         data = json.loads(answer.read_text(encoding="utf-8"))
     return [Result.from_json(row) for row in data["rows"]], bool(done.returncode)

@@ -33,7 +33,7 @@ def lines_of(result: Result) -> list[tuple[str, ...]]:
 
 
 def against(result: Result, rival: str) -> str:
-    return f"{rival} {number(result.value(rival))}{result.shown_depth(rival)}"
+    return f"{rival} {number(result.value(rival))}{result.shown_more(rival)}"
 
 
 def main(paths: list[str]) -> None:

@@ -29,14 +29,14 @@ def test_every_claim_holds_and_the_page_shows_the_curves(bare, tmp_path):
     assert re.findall(r"(?:src|href)=|@import|url\(", page) == []  # it loads nothing
     charts = [ElementTree.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
     assert len(charts) == 3
-    assert "limits=Rate(RATE), retry=Retry.http(), remember=remember" in page
+    assert "limits=Rate(PART * quota), retry=Retry.http(), remember=remember" in page
     assert {path.name for path in tmp_path.iterdir()} == {"manytail", "here"}
 
 
 # The resumed run has forgotten what was paid for.
 FORGETS = """
 from manytail.demo.local import job
-job.mapped = lambda urls, remember=None, mapped=job.mapped: mapped(urls)
+job.mapped = lambda urls, quota, remember=None, mapped=job.mapped: mapped(urls, quota)
 """
 
 
@@ -57,6 +57,18 @@ def test_a_killed_run_that_ends_by_itself_is_no_proof(bare, tmp_path):
     assert ran.stderr == "manytail demo failed: the run ended by itself, with exit status 0\n"
     assert ran.returncode == 1
     assert {path.name for path in tmp_path.iterdir()} == {"manytail"}
+
+
+def test_a_pool_that_is_not_refused_enough_gets_half_the_quota(bare):
+    """As on a slow machine: 150 calls are within any quota of 150 and more."""
+    ran = bare(*FEW, planted="from manytail.demo.local import api\napi.QUOTA = 800")
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+    quotas = [int(quota) for quota in re.findall(r"^the API +(\d+) calls a second", ran.stdout, re.MULTILINE)]
+    assert quotas[:4] == [800, 400, 200, 100]
+    assert f"limits=Rate({0.9 * quotas[-1]:g})" in ran.stdout
+    refused = re.search(r"whose first call failed: \d+ of 150 lost; (\d+) refused", ran.stdout)
+    assert int(refused[1]) >= 50
 
 
 @pytest.mark.parametrize("when", ["the map", "killed"])
@@ -83,6 +95,7 @@ def event(at, run, number, status=200):
 
 GOOD = Seen(
     items=4,
+    quota=3,
     events=[
         *(event(1.0, "pool", 0), event(1.0, "pool", 1), event(1.0, "pool", 2, 429), event(1.0, "pool", 3, 503)),
         *(event(2.0 + number, "map", number) for number in range(4)),

@@ -18,6 +18,7 @@ from support.process import KILL, KILLED_CODE, environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
+    Caller,
     DeadlineExceeded,
     Retry,
     RetryLater,
@@ -129,7 +130,22 @@ def test_an_item_without_a_key_fails_alone(sqlite):
     good, bad = mapped(service, [1, object()], remember=shared, errors="return")
     assert good.result == "result of 1"
     assert isinstance(bad.error, TypeError)
+    assert re.fullmatch(r"remember: <object .*> of type object \(expected: None, .*; or item_id=, .*\)", str(bad.error))
     assert service.calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "begin"),
+    [
+        ({"dedup": 5}, "dedup: <object "),
+        ({"dedup": 5, "item_id": lambda item: {item}}, "item_id: {<object "),
+    ],
+)
+def test_an_item_without_a_key_names_the_option(options, begin):
+    (outcome,) = concurrent_map(str, [object()], errors="return", **options)
+    assert isinstance(outcome.error, TypeError)
+    assert str(outcome.error).startswith(begin)
+    assert ("item_id=" in str(outcome.error)) is ("item_id" not in options)
 
 
 def test_failures_and_deferrals_are_not_recorded(sqlite):
@@ -151,14 +167,60 @@ def test_failures_and_deferrals_are_not_recorded(sqlite):
     assert shared.remembered() == 2
 
 
+REFUSED = r"remember: the result of item 3, of type set, cannot be recorded: codec: .*; let fn return .* codec=\.\.\.\)"
+
+
 @everywhere
-def test_what_the_codec_refuses_is_emitted_and_logged_once(sqlite, mapped, caplog):
+@pytest.mark.parametrize("order", ["input", "key", "completion"])
+@pytest.mark.parametrize("errors", ["raise", "return", "drop"])
+def test_what_the_codec_refuses_is_yielded_and_ends_the_map(sqlite, mapped, order, errors):
+    shared, results = Shared(sqlite.url, "a"), []
+    options = {"order": order, "errors": errors, "key": lambda item: "one", "workers": 2}
+    with pytest.raises(TypeError, match=REFUSED) as raised:
+        mapped(lambda item: {item} if item == 3 else item, range(10), results, remember=shared, **options)
+    results = [one.result if errors == "return" else one for one in results]
+    assert results[-1] == {3}
+    assert order == "completion" or results == [0, 1, 2, {3}]
+    assert isinstance(raised.value.__cause__, TypeError)
+    assert shared.remembered() >= 3  # what came before it
+
+
+@concurrently
+def test_what_the_codec_refuses_waits_for_its_turn(sqlite, mapped):
+    """The item before it fails until its call has ended, and is still called again."""
+    results, calls = [], []
+
+    def fn(item):
+        calls.append(item)
+        if item == 0 and 3 not in calls:
+            raise OSError("not yet")
+        return {item} if item == 3 else item
+
+    options = {"order": "input", "workers": 4, "retry": Retry(100_000, backoff=0)}
+    with pytest.raises(TypeError, match=REFUSED):
+        mapped(fn, range(10), results, remember=Shared(sqlite.url, "a"), **options)
+    assert results == [0, 1, 2, {3}]
+    assert calls.count(0) > 1 or calls.index(3) < calls.index(0)
+
+
+@concurrently
+def test_the_batch_of_what_the_codec_refuses_is_recorded(sqlite, mapped):
+    shared, results = Shared(sqlite.url, "a"), []
+    with pytest.raises(TypeError, match=REFUSED):
+        mapped(
+            lambda items: [{3} if item == 3 else item for item in items], range(5), results, remember=shared, batch=5
+        )
+    assert results == [0, 1, 2, {3}]
+    assert shared.remembered() == 4
+
+
+def test_what_the_codec_of_a_caller_refuses_is_logged_once(sqlite, caplog):
     shared = Shared(sqlite.url, "a")
-    with caplog.at_level(logging.WARNING):
-        results = mapped(lambda item: {item} if item < 3 else item, range(5), remember=shared)
-    assert results == [{0}, {1}, {2}, 3, 4]
-    assert shared.remembered() == 2
-    assert sum("cannot be recorded" in message for message in caplog.messages) == 1
+    with caplog.at_level(logging.WARNING), Caller(lambda item: {item}, remember=shared) as call:
+        assert [call(3), call(4)] == [{3}, {4}]
+    assert shared.remembered() == 0
+    (message,) = (message for message in caplog.messages if "cannot be recorded" in message)
+    assert re.fullmatch(REFUSED + "; such results will be paid for again", message)
 
 
 class Json:

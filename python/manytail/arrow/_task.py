@@ -204,7 +204,7 @@ class InputBatch:
 
     def _identity_of(self, row: RowView) -> str:
         identify: Any = self._task.work.item_id
-        return idempotency_key(identify(row))
+        return idempotency_key(identify(row), "item_id")
 
     def _identifying(self) -> list[pa.Array]:
         """The columns that tell rows apart."""

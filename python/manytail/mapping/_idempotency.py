@@ -17,16 +17,26 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+TYPES = "None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and "
+TYPES += "tuples, lists, dicts, NamedTuples and dataclasses of them"
 _TEXTS = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)  # encoded as their kind and their text
 
 
-def idempotency_key(value: Any) -> str:
-    """32 hex digits. TypeError: a type that has no stable encoding."""
-    return blake2b(encode(value), digest_size=16).hexdigest()
+class UnstableError(TypeError):
+    """A value of a type that has no stable encoding."""
+
+
+def idempotency_key(value: Any, option: str = "idempotency_key", instead: str = "") -> str:
+    """32 hex digits. TypeError: a type that has no stable encoding. It names the option, and what may be given instead
+    of such a value."""
+    try:
+        return blake2b(encode(value), digest_size=16).hexdigest()
+    except UnstableError as error:
+        raise TypeError(f"{option}: {error} (expected: {TYPES}{instead})") from None
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of which the key is the digest. TypeError: as above."""
+    """The bytes of which the key is the digest. UnstableError: as above."""
     if value is None:
         return b"0"
     kind = type(value)
@@ -57,11 +67,7 @@ def _encode_composed(value: Any, kind: type) -> bytes:
         return _sized(b"x", f"{kind.__name__}:{text}".encode())
     if is_dataclass(value) and not isinstance(value, type):
         return _record(kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
-    raise TypeError(
-        f"idempotency_key: {value!r} of type {kind.__qualname__} (expected: None, bool, int, float, str, bytes, dates, "
-        "times, Decimal, UUID, and "
-        "tuples, lists, dicts, NamedTuples and dataclasses of them)"
-    )
+    raise UnstableError(f"{value!r} of type {kind.__qualname__}")
 
 
 def _plain(value: Any) -> str:

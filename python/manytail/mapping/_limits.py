@@ -191,7 +191,7 @@ class Limit:
         account = self._leased_account(key)
         group = limit_id = f"{self._kind}:{self.name}".encode()
         if self.per_key:
-            limit_id = b"%b:%b" % (group, bytes.fromhex(idempotency_key(key)))
+            limit_id = b"%b:%b" % (group, bytes.fromhex(idempotency_key(key, "key")))
         account.lease_from(self.exchange.requests, limit_id, group, self.terms)
         return account
 

@@ -159,7 +159,11 @@ class Plan:
             item.error = error
 
     def identity(self, value: Any) -> str:
-        return idempotency_key(value if self.options.item_id is None else self.options.item_id(value))
+        options = self.options
+        if options.item_id is not None:
+            return idempotency_key(options.item_id(value), "item_id")
+        option = "remember" if options.remember is not None else "dedup" if options.dedup is not None else "delivery"
+        return idempotency_key(value, option, "; or item_id=, a function that makes one of them")
 
     def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""

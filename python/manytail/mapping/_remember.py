@@ -25,6 +25,7 @@ from __future__ import annotations
 import atexit
 import logging
 import math
+import reprlib
 import threading
 import time
 from collections import deque
@@ -120,12 +121,13 @@ class Memory:
         self._agreed = False  # whether the database has our codec
         self._closing = False  # the map ends: record at once
         self._lookups_ended = False
-        self._logged = False  # whether a result that cannot be recorded was logged
+        self._logged = False  # whether a result that cannot be recorded was logged, where that ends nothing
         self.give_up = Event()
         self.patience: Any = self.give_up  # once it is set, no look-up waits for a database that is away
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
+        self.refused: dict[Item, Exception] | None = None  # the runner's: items whose results the codec refuses
 
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
@@ -186,10 +188,13 @@ class Memory:
         return future
 
     def add(self, item: Item) -> None:
-        """Record the item's result. Runs the codec's encode. What that refuses is not recorded; the first is logged."""
-        data = item.result if self._in_bulk else self._encoded(item.result)
+        """Record the item's result. Runs the codec's encode. What that refuses is not recorded: it is in `refused`, and
+        ends a map. Of a Caller, which goes on, the first is logged."""
+        data = item.result if self._in_bulk else self._encoded(item)
         if data is None and not self._in_bulk:
             return
+        if self.refused:
+            self.refused.pop(item, None)  # an abandoned attempt, which has ended late, had another result
         with Held(self._lock):
             if not self._results:
                 self._record_at = 0.0 if self._closing else time.monotonic() + RECORD_AFTER
@@ -199,18 +204,18 @@ class Memory:
             if len(self._results) == GROUP:
                 self._changed.set()
 
-    def _encoded(self, result: Any) -> bytes | None:
-        """None: the codec refuses the result. The first time is logged."""
+    def _encoded(self, item: Item) -> bytes | None:
+        """None: the codec refuses the result."""
         try:
-            data = self._codec.encode(result)
+            data = self._codec.encode(item.result)
             if not isinstance(data, bytes):
                 raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
         except Exception as error:
-            if not self._logged:
+            if self.refused is not None:
+                self.refused[item] = _unrecordable(item, error)
+            elif not self._logged:
                 self._logged = True
-                log.warning(
-                    "remember: results that cannot be recorded are emitted and will be paid for again: %s", error
-                )
+                log.warning("%s; such results will be paid for again", _unrecordable(item, error))
             return None
         return data
 
@@ -425,6 +430,15 @@ class Memory:
                 self._waiting = []
         for future in waiting:
             _set(future)
+
+
+def _unrecordable(item: Item, error: Exception) -> TypeError:
+    made = TypeError(
+        f"remember: the result of item {reprlib.repr(item.value)}, of type {type(item.result).__qualname__}, cannot be "
+        f"recorded: {error}; let fn return what can be, or give a codec: remember=Shared(..., codec=...)"
+    )
+    made.__cause__ = error
+    return made
 
 
 _running: WeakSet[Memory] = WeakSet()

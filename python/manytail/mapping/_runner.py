@@ -170,6 +170,7 @@ class Runner:
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
             memory.fail = _weakly(self.fail)
+            memory.refused = scheduler.unrecorded
         gate = scheduler.gate
         self.owner = None if gate is None else gate.owner
         if self.owner is not None:

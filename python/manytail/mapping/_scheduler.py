@@ -183,6 +183,8 @@ class Scheduler:
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
+        self.unrecorded: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
+        self._emitted_last = False  # a result that ends the map was emitted
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
     @property
@@ -816,6 +818,8 @@ class Scheduler:
             item.lane.emitted += 1
         if self._sizeof is not None:
             self._held_bytes -= sum([item.size for item in emitted])
+        if self.unrecorded or self._emitted_last:
+            emitted = self._until_unrecorded(emitted)
         if self.options.errors == "drop":
             kept = [item for item in emitted if item.error is None]
             self.dropped += len(emitted) - len(kept)
@@ -824,6 +828,17 @@ class Scheduler:
         self.output.extend(emitted)
         if self._buffer:
             self._fill_buffer(emitted)
+
+    def _until_unrecorded(self, items: list[Item]) -> list[Item]:
+        """These up to the first whose result cannot be recorded. That one ends the map: no other one follows."""
+        if self._emitted_last:
+            return []
+        for number, item in enumerate(items, 1):
+            if item.error is None and self.unrecorded and item in self.unrecorded:
+                self._emitted_last = True
+                self.fail(self.unrecorded[item])
+                return items[:number]
+        return items
 
     def _fill_buffer(self, items: list[Item]) -> None:
         """Count the first of these as taken: the first items of the output that are not. Without effect where the

@@ -1,9 +1,9 @@
 """An HTTP API on loopback, in a process of its own: it has a quota, is slow now and then, and fails now and then.
 
-GET /<run>/<number>   200 and an answer; 429 with Retry-After: 1 if the quota of that run is used up; 503 try again
+GET /<run>/<quota>/<number>   200 and an answer; 429 with Retry-After: 1 if the run's quota is used up; 503 try again
 
-Each run has a quota of QUOTA answers within any second, as if it had an API key of its own. An answer is paid for when
-it has been made, also if nobody is left to read it.
+Each run has a quota of its own, so many answers within any second, as if it had an API key of its own. An answer is
+paid for when it has been made, also if nobody is left to read it.
 """
 
 import multiprocessing
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from manytail._queue import Held
 
-QUOTA, RETRY_AFTER = 100, 1  # answers within a second; seconds
+QUOTA, RETRY_AFTER = 100, 1  # answers within a second, where nothing is said; seconds
 MEDIAN, SLOW, LONGEST = 0.04, 0.5, 1.0  # seconds; one call in fifty takes SLOW or more
 SPREAD = log(SLOW / MEDIAN) / NormalDist().inv_cdf(0.98)
 FAILING = 0.04  # of all numbers: their first call fails
@@ -66,14 +66,14 @@ class Server(ThreadingTCPServer):
         self._within: defaultdict[str, deque[float]] = defaultdict(deque)  # when the answers of the last second began
         self._seen: set[tuple[str, int]] = set()  # calls that were let in once
 
-    def let_in(self, run: str, number: int) -> tuple[int, float]:
+    def let_in(self, run: str, quota: int, number: int) -> tuple[int, float]:
         """Status and latency of the answer to a request that comes now."""
         with Held(self._lock):
             now, within = time.monotonic(), self._within[run]
             while within and within[0] <= now - 1:
                 within.popleft()
             self.open += 1
-            if len(within) >= QUOTA:
+            if len(within) >= quota:
                 return 429, 0.0
             within.append(now)
             latency, fails = temper(number)
@@ -100,8 +100,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         came = time.monotonic()
-        _, run, number = self.path.split("/")
-        status, latency = self.server.let_in(run, int(number))
+        _, run, quota, number = self.path.split("/")
+        status, latency = self.server.let_in(run, int(quota), int(number))
         time.sleep(latency)
         self.server.answered(came, run, int(number), status)
         body = f"answer {number}".encode()
@@ -138,8 +138,8 @@ class Api:
         self._pipe = pipe
         self.url = f"http://127.0.0.1:{pipe.recv()}"
 
-    def urls(self, run: str, items: int) -> list[str]:
-        return [f"{self.url}/{run}/{number}" for number in range(items)]
+    def urls(self, run: str, items: int, quota: int = QUOTA) -> list[str]:
+        return [f"{self.url}/{run}/{quota}/{number}" for number in range(items)]
 
     def log(self) -> Log:
         self._pipe.send(True)

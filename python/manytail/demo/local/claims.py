@@ -25,6 +25,7 @@ class Seen:
     """What a run of the demo came to. `resumed`: "job" again, after the process of the first "job" was killed."""
 
     items: int
+    quota: int  # answers of the API within a second, to each run
     events: Sequence[Event]  # of the API, in the order of the answers
     pool: list[str | None]
     mapped: list[str]

@@ -22,6 +22,7 @@ from .page import page
 
 KILLED_AT = 0.6  # of the items are paid for
 FEWEST = 150  # items; fewer would not use up the quota
+REFUSED = 1 / 3  # of the pool's calls, at least
 TICK = 0.1  # seconds between two looks at the API's log
 
 interrupted: list[int] = []  # signals that came
@@ -71,27 +72,43 @@ def line(claim: Claim) -> str:
 def run(items: int, database: Path) -> Seen:
     """All runs, one after the other, against one API."""
     with api.serving() as service:
-        step("the API", f"{api.QUOTA} calls a second at most; half take 40 ms, one in fifty half a second or more")
-        step("a pool", f"{items} calls by {job.WORKERS} threads, and nothing else")
-        pool = job.pool(service.urls("pool", items))
-        step("the map", f"concurrent_map with limits=Rate({job.RATE}) and retry=Retry.http()")
-        results = job.mapped(service.urls("map", items))
+        quota, pool, pool_events = pooled(service, items)
+        rate = job.PART * quota
+        step("the map", f"concurrent_map with limits=Rate({rate:g}) and retry=Retry.http()")
+        results = job.mapped(service.urls("map", items, quota), quota)
         mapped = shown(results, items)
         step("killed", f'the same with remember="run.db", in a process that is killed with -9 at {KILLED_AT:.0%}')
-        urls = service.urls("job", items)
-        killed = run_and_kill(service, urls, database)
+        urls = service.urls("job", items, quota)
+        killed = run_and_kill(service, urls, quota, database)
         recorded = Shared(database, f"{job.__name__}.fetch").remembered()
         step("resumed", f"the same call again; run.db has {recorded} results")
         resumed_at = service.log().now
-        again = job.mapped(urls, database)
+        again = job.mapped(urls, quota, database)
         resumed = shown(again, items)
-        events = service.log().events
-    return Seen(items, events, pool, mapped, results.stats(), killed, recorded, resumed_at, resumed, again.stats())
+        events = [*pool_events, *(event for event in service.log().events if event.run in ("map", "job"))]
+    return Seen(
+        items, quota, events, pool, mapped, results.stats(), killed, recorded, resumed_at, resumed, again.stats()
+    )
 
 
-def run_and_kill(service: api.Api, urls: Sequence[str], database: Path) -> float:
+def pooled(service: api.Api, items: int) -> tuple[int, list[str | None], list[api.Event]]:
+    """The pool's calls with a quota that they exceed: a machine that makes few calls a second gets a smaller one.
+    Returns the quota, the results, and the API's events of the run, which is named "pool" in them."""
+    quota = api.QUOTA
+    while True:
+        step("the API", f"{quota} calls a second at most; half take 40 ms, one in fifty half a second or more")
+        step("a pool", f"{items} calls by {job.WORKERS} threads, and nothing else")
+        run = f"pool-{quota}"
+        pool = job.pool(service.urls(run, items, quota))
+        events = [event._replace(run="pool") for event in service.log().events if event.run == run]
+        if sum(event.status == 429 for event in events) >= REFUSED * items or quota == 1:
+            return quota, pool, events
+        quota = max(1, quota // 2)
+
+
+def run_and_kill(service: api.Api, urls: Sequence[str], quota: int, database: Path) -> float:
     """Returns when the process was killed, after the API has answered what it still asked for."""
-    process = multiprocessing.get_context("spawn").Process(target=run_alone, args=(urls, database), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=run_alone, args=(urls, quota, database), daemon=True)
     with masked():
         process.start()
     try:
@@ -126,10 +143,10 @@ def masked() -> Iterator[None]:
         yield
 
 
-def run_alone(urls: Sequence[str], database: Path) -> None:
+def run_alone(urls: Sequence[str], quota: int, database: Path) -> None:
     """What the process that is killed does."""
     signal.signal(SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo, which then kills this process
-    for _ in job.mapped(urls, database):
+    for _ in job.mapped(urls, quota, database):
         pass
 
 

@@ -7,8 +7,8 @@ from urllib.request import ProxyHandler, build_opener
 
 from manytail import Rate, Results, Retry, concurrent_map
 
-RATE = 90  # a second: a little less than the API allows
 WORKERS = 64
+PART = 0.9  # of what the API allows
 
 client = build_opener(ProxyHandler({}))  # the API is on this machine
 
@@ -26,8 +26,8 @@ def pool(urls: Sequence[str]) -> list[str | None]:
     return [None if call.exception() else call.result() for call in calls]
 
 
-def mapped(urls: Sequence[str], remember: Path | None = None) -> Results[str]:
+def mapped(urls: Sequence[str], quota: int, remember: Path | None = None) -> Results[str]:
     """With manytail: within the quota, again after a failure, and what is remembered is not called again."""
     return concurrent_map(
-        fetch, urls, workers=WORKERS, limits=Rate(RATE), retry=Retry.http(), remember=remember,
+        fetch, urls, workers=WORKERS, limits=Rate(PART * quota), retry=Retry.http(), remember=remember,
     )  # fmt: skip

@@ -5,7 +5,6 @@ from html import escape
 from string import Template
 
 from . import job
-from .api import QUOTA
 from .claims import Claim, Seen, answers, requests_per_second
 from .svg import BLUE, GREY, ORANGE, Line, Mark, chart
 
@@ -56,7 +55,8 @@ def page(seen: Seen, found: list[Claim]) -> str:
     resumed = [(at + begun, n) for at, n in answers(after, seen.resumed_at, seen.recorded)]
     whole = f"{seen.items:,}"
     return PAGE.substitute(
-        items=whole, quota=QUOTA, workers=job.WORKERS, rate=job.RATE, twice=f"{len(seen.twice):,}",
+        items=whole, quota=seen.quota, workers=job.WORKERS, rate=f"{job.PART * seen.quota:g}",
+        twice=f"{len(seen.twice):,}",
         claims="\n".join(map(row, found)),
         over_time=chart(
             "Answers of the pool and of the map over time", "seconds from the first request", "answers",
@@ -66,7 +66,7 @@ def page(seen: Seen, found: list[Claim]) -> str:
             "Requests of the pool and of the map within the last second", "seconds from the first request",
             "requests in the last second",
             [
-                Line("quota", GREY, [(0, QUOTA), (long, QUOTA)], dashed=True),
+                Line("quota", GREY, [(0, seen.quota), (long, seen.quota)], dashed=True),
                 Line("a pool of threads", ORANGE, requests_per_second(seen.of("pool"), long)),
                 Line("concurrent_map", BLUE, requests_per_second(seen.of("map"), long)),
             ],
