@@ -7,6 +7,7 @@ import asyncio
 import gc
 import inspect
 import random
+import selectors
 import signal
 import sys
 import types
@@ -492,3 +493,54 @@ def test_a_signal_handler_that_raises_while_a_coroutine_is_woken(monkeypatch, ne
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert reports == [LookupError]
+
+
+class Signalled(selectors.DefaultSelector):
+    """The loop's selector. Once it is armed, a signal arrives in its next wait."""
+
+    armed = woken = False
+
+    def select(self, timeout=None):
+        if not self.armed:
+            return super().select(timeout)
+        self.armed = False
+        signal.raise_signal(signal.SIGUSR1)
+        ready = super().select(0)
+        self.woken = bool(ready)
+        return ready
+
+
+@process_wide
+@posix_signals
+@pytest.mark.parametrize("name", CALLS)
+def test_a_signal_handler_that_interrupts_the_wait_of_a_loop_wakes_it(name):
+    call, selector = CALLS[name](), Signalled()
+    before = signal.signal(signal.SIGUSR1, lambda *_: call.wake())
+    loop = asyncio.SelectorEventLoop(selector)
+    try:
+        task, = parked_in(loop, call())
+        selector.armed = True
+        call.took(loop.run_until_complete(asyncio.wait_for(task, DEADLINE)))
+        assert selector.woken
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        loop.close()
+        call.close()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_coroutine_that_a_task_of_its_loop_wakes_costs_no_write_to_the_socket(name):
+    call = CALLS[name]()
+
+    async def wake():
+        call.wake()
+
+    loop = asyncio.new_event_loop()
+    loop.call_soon_threadsafe = None
+    try:
+        task, = parked_in(loop, call())
+        loop.run_until_complete(asyncio.wait_for(wake(), DEADLINE))
+        call.took(loop.run_until_complete(asyncio.wait_for(task, DEADLINE)))
+    finally:
+        loop.close()
+        call.close()
