@@ -20,9 +20,9 @@ from manytail._waiting cimport *
 
 import threading
 import weakref
-from _thread import start_new_thread
 from types import GenericAlias
 
+from manytail._lifecycle import start_daemon
 from manytail._queue import Event
 from manytail.errors import ClosedError, Empty, ShutDown
 
@@ -554,7 +554,7 @@ cdef class ListenerWaiting(Waiting):
 
 cdef object submit_in_thread(listener):
     try:
-        start_new_thread(listener.submit, ())
+        start_daemon(listener.submit)
     except (RuntimeError, MemoryError):     # no more threads
         listener.submit()
 

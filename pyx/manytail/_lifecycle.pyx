@@ -6,6 +6,7 @@
     refuse_copy     the same for Python layers, with what to do instead
     at_fork         functions around each fork; nothing else registers with os
     tell_of_forks   a method that is called in the child of a fork
+    start_daemon    a thread whose first step the exit of the interpreter waits for
     unclosed        the ResourceWarning of what was not closed
     int_argument    the check of an integer
 
@@ -19,7 +20,9 @@ from libc.stdint cimport INT64_MIN, int64_t
 from manytail._c cimport MT_INTERRUPTED, MT_NOMEM
 from manytail._waiting cimport this_is_the_main_thread, write_unraisable
 
+import atexit
 import os
+from _thread import allocate_lock, start_new_thread
 from operator import index
 from weakref import WeakValueDictionary
 
@@ -120,6 +123,40 @@ cdef tuple given_options(str call, dict options, dict defaults):
 def after_fork_in_child(function):
     """Call it in the child of each os.fork(), after the structures were reset. No call where there is no fork."""
     at_fork(function)
+
+
+# ------------------------------------------------------------------------------------------------------ daemon threads
+# The exit of CPython 3.13 frees the states of other threads. A thread that begins beside that crashes.
+cdef set unbegun = set()                        # a held lock for each thread that was started and has not begun
+
+
+def start_daemon(function, *arguments):
+    """Call the function in a daemon thread. RuntimeError: the system has no more threads.
+
+    It does not wait until the thread has begun, so that no signal handler is served in here."""
+    lock = allocate_lock()
+    lock.acquire()
+    unbegun.add(lock)
+    try:
+        start_new_thread(run_daemon, (lock, function, arguments))
+    except BaseException:
+        unbegun.remove(lock)
+        raise
+
+
+def run_daemon(lock, function, arguments):
+    unbegun.remove(lock)
+    lock.release()
+    function(*arguments)
+
+
+@atexit.register
+def await_daemons():
+    for lock in list(unbegun):
+        lock.acquire()
+
+
+at_fork(unbegun.clear)
 
 
 def begin(made):

@@ -34,8 +34,9 @@ cdef extern from "Python.h":
 
 import heapq
 import weakref
-from _thread import start_new_thread
 from queue import SimpleQueue
+
+from manytail._lifecycle import start_daemon
 
 
 @cython.final
@@ -102,7 +103,7 @@ class ServiceThread:
         # Not threading.Thread: its start() waits, and a signal handler that raises during that would lead to two
         # threads.
         try:
-            start_new_thread(self.run, ())
+            start_daemon(self.run)
         except BaseException:
             self.start_tokens.append("to run")
             raise

@@ -614,7 +614,7 @@ def test_when_no_thread_can_be_started_for_timers_the_next_use_tries_again(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_runtime, "start_new_thread", start)
+        patch.setattr(_runtime, "start_daemon", start)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             channel.basic_publish("", "q", b"1")
     channel.basic_publish("", "q", b"2")

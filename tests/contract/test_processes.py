@@ -195,3 +195,59 @@ thread(wake).result()
 for coroutine in kept:
     coroutine.close()
 """)
+
+
+STARTS = {
+    "timer": "EntryQueue(ttl=3600.0).put(1)",
+    "broker": "Broker().connect().call_later(3600.0, int)",
+    "map": "results = concurrent_map(abs, [1, 2, 3], workers=3); next(results)",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_interpreter_exits_when_the_threads_that_were_started_have_begun(start):
+    """CPython 3.13 crashes in a thread that begins beside the end of the exit."""
+    said = run_script(f"""
+import threading, time
+from functools import partial
+from manytail import EntryQueue, _lifecycle, concurrent_map
+from manytail.broker import Broker
+
+starts = []
+
+def late(start, function, args=(), **options):
+    starts.append(function)
+    delay = 0.2 * len(starts)
+    print("starts", flush=True)
+
+    def begin(*args):
+        time.sleep(delay)
+        print("begins", flush=True)
+        function(*args)
+
+    return start(begin, args, **options)
+
+for place in (_lifecycle, "start_new_thread"), (threading, "_start_new_thread"), (threading, "_start_joinable_thread"):
+    if hasattr(*place):
+        setattr(*place, partial(late, getattr(*place)))
+{STARTS[start]}
+""")
+    assert said.count("begins") == said.count("starts") > 0
+
+
+@needs_fork
+def test_a_child_does_not_wait_for_a_thread_that_its_parent_has_started():
+    run_script("""
+import os, _thread
+from manytail import _lifecycle
+begun = _thread.allocate_lock()
+begun.acquire()
+start = _lifecycle.start_new_thread
+_lifecycle.start_new_thread = lambda function, args: start(lambda: begun.acquire() and function(*args), ())
+_lifecycle.start_daemon(int)
+pid = os.fork()
+if not pid:
+    raise SystemExit
+begun.release()
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+""", "-Wignore::DeprecationWarning")

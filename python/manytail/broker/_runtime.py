@@ -15,14 +15,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from _thread import get_ident, start_new_thread
+from _thread import get_ident
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NoReturn, Self
 
-from manytail._lifecycle import refuse_copy
+from manytail._lifecycle import refuse_copy, start_daemon
 from manytail._queue import Condition, Event
 from manytail._sections import RunningItem, Sections
 from manytail._workpool import Dispatcher, serves_a_lane
@@ -207,7 +207,7 @@ class Timers(TimerList):
             return Timer(self, due, 0, action)
         if self._ended is None:
             ended = Event()
-            start_new_thread(self._run, (ended,))  # may raise: then there is neither a thread nor this timer
+            start_daemon(self._run, ended)  # may raise: then there is neither a thread nor this timer
             self._ended = ended
         timer = super().at(due, action)
         if self._pending[0] is timer:
