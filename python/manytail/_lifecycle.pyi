@@ -1,7 +1,7 @@
 """What the Python layers use of the lifecycle of objects."""
 
-from collections.abc import Callable
 from _thread import LockType
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 def after_fork_in_child(function: Callable[[], object]) -> None: ...
