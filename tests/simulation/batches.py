@@ -152,6 +152,9 @@ class BatchModel(GatedModel):
                 self.together.add(record)
                 self.fail(record, DeadlineExceeded)
 
+    def members(self, unit: Any) -> list[Record]:
+        return list(getattr(unit, "records", (unit,)))
+
     # ------------------------------------------------------------------------------------------------ calls end
     def _end(self, unit: Any) -> None:
         del self.begun[unit]
@@ -161,6 +164,11 @@ class BatchModel(GatedModel):
 
     def failed_batch(self, unit: Any, kind: str, seconds: float, error: Any, stamp: float) -> None:
         """The call raised: the whole batch is tried again, or each half is called on its own."""
+        if kind == "retry" and all(self.is_over(record, stamp + seconds) for record in unit.records):
+            if len(unit.records) == 1:
+                self.returned(unit, [Outcome("fail", error=error)], stamp)
+                return
+            kind = "split"
         self._end(unit)
         self.at_once.ended(unit, {kind})
         self.spent += unit.cost
@@ -184,6 +192,12 @@ class BatchModel(GatedModel):
 
     def returned(self, unit: Any, outcomes: list[Outcome], stamp: float) -> None:
         """The call ended with an outcome for each of its items."""
+        outcomes = [
+            outcome._replace(kind="fail")
+            if outcome.kind == "retry" and self.is_over(record, stamp + outcome.seconds)
+            else outcome
+            for record, outcome in zip(unit.records, outcomes, strict=True)
+        ]
         self._end(unit)
         kinds = {outcome.kind for outcome in outcomes}
         self.at_once.ended(unit, kinds)

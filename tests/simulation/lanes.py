@@ -211,6 +211,8 @@ class Lanes:
             self._check_waits(lane, record.priority)
             self._check_turn(lane, record.priority)
         self._take(record, lane)
+        if lane.best is None:  # its turn is over, also if it was not known that it waits
+            self.turns.pop(record.priority, None)
 
     def _check_slots(self, record: Record, lane: Lane) -> None:
         per_key = self.settings.per_key

@@ -72,8 +72,9 @@ class GatedModel(Model):
         )
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.demand(not self.is_over(record, now), f"{record} starts, too long after its first start")
-        if settings.within is not None and record.attempts == 0:  # there are no batches then
-            record.first_start = now
+        for each in self.members(record):
+            if each.attempts == 0:
+                each.first_start = now
         self.start(record, now)
         if settings.dedup:
             self.check_equal(record)
@@ -92,10 +93,13 @@ class GatedModel(Model):
         self.limit(lane, now)
 
     def is_over(self, record: Record, at: float, counted: int = 0) -> bool:
-        """Whether no attempt of the item may start then, because its first one started too long before. counted: 1 if
-        its attempts count that one."""
-        within = self.settings.within
-        return within is not None and record.attempts > counted and at > record.first_start + within
+        """Whether no attempt of the item, or of one of a batch, may start then, because its first one started too long
+        before. counted: 1 if its attempts count that one."""
+        within = math.inf if self.settings.within is None else self.settings.within
+        return any(each.attempts > counted and at > each.first_start + within for each in self.members(record))
+
+    def members(self, record: Record) -> list[Record]:
+        return [record]
 
     def _sums(self, running: float) -> list[tuple[str, float, float]]:
         """Of budget and concurrency: name, amount, and what is taken."""

@@ -236,8 +236,8 @@ def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
 
 
 def _within(rng: Random, settings: Settings) -> dict[str, Any]:
-    """One world in twelve has it, of those without batches whose items may have several attempts."""
-    if rng.random() < 11 / 12 or settings.group > 1 or not settings.retries:
+    """One world in twelve has it, of those whose items may have several attempts."""
+    if rng.random() < 11 / 12 or not settings.retries:
         return {}
     return {"within": rng.choice([0.5, 2.0, 6.0])}
 
