@@ -17,6 +17,7 @@ MADE := .venv/made
 # makes a wheel: the file named here says not to compress them again.
 PIP := DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels_of_sdists.cfg PIP_NO_COMPILE=0 $(BIN)/python -m pip --disable-pip-version-check --quiet
 FT_MADE := .venv-ft/made
+RIVALS := .venv-rivals
 FT_PIP := $(PIP) --python .venv-ft/bin/python
 SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd) \
 	python/manytail/executor.py $(wildcard python/manytail/broker/*.py) \
@@ -30,7 +31,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long test-spark-matrix check docs bench lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench rivals lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -61,9 +62,14 @@ docs: $(MADE)/docs ## build the site into site/, and fail on any warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
 	@echo "The site begins at site/index.html; '$(BIN)/python -m mkdocs serve' shows it while it is written."
 
-bench: $(MADE)/bench ## measure against the rivals, in one run: a table, and a page with curves in build/bench
+bench: $(MADE)/bench rivals ## measure against the rivals, in one run: a table, and a page with curves in build/bench
 	@echo "--> running the benchmarks"
 	$(BIN)/python bench/run.py $(ARGS)
+
+rivals: $(MADE)/venv ## a CPython 3.14 with the maps that bench compares ours with, in .venv-rivals
+	@python=$$($(PYTHON) tools/platforms/interpreter.py); status=$$?; \
+	if [ $$status = 3 ]; then echo "--> SKIPPED rivals: see the line above"; exit 0; fi; \
+	[ $$status = 0 ] && $(MAKE) --no-print-directory $(RIVALS)/made RIVALS_PYTHON=$$python
 
 lint: $(MADE)/lint ## ruff, cython-lint and clang-format, nothing is changed
 	@echo "--> linting"
@@ -169,7 +175,7 @@ test-wheels: $(MADE)/dev $(QUICK_YIELD) ## the same, and the whole suite with ea
 	$(if $(QUICK_YIELD),LD_PRELOAD=$(CURDIR)/$(QUICK_YIELD)) $(BIN)/python tools/wheels.py --whole $(BOTH) -- $(ARGS) -- $(FT_TESTS) --parallel-threads=4 $(ARGS)
 
 clean: ## remove everything that make has made
-	rm -rf .venv .venv-ft build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
+	rm -rf .venv .venv-ft $(RIVALS) build dist out site python/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
 	find pyx -name '*.c' -delete
 	find python -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -205,6 +211,14 @@ $(MADE)/lint: $(MADE)/venv pyproject.toml
 $(MADE)/docs: $(MADE)/dev pyproject.toml
 	@echo "--> installing what the site is built with"
 	@$(PIP) install --group docs
+	@touch $@
+
+# Called by rivals with RIVALS_PYTHON, the interpreter that was found.
+$(RIVALS)/made: pyproject.toml $(SOURCES)
+	@echo "--> building manytail for $(RIVALS_PYTHON) and installing the rivals into $(RIVALS)"
+	@[ -x $(RIVALS)/bin/python ] || $(RIVALS_PYTHON) -m venv $(RIVALS)
+	@$(PIP) --python $(RIVALS)/bin/python install --group build
+	@$(PIP) --python $(RIVALS)/bin/python install --no-build-isolation --editable . --group rivals
 	@touch $@
 
 # Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means

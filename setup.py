@@ -1,8 +1,8 @@
 """Builds the extension modules: every pyx/manytail/<name>.pyx becomes manytail.<name>.
 
 All else about the package is declared in pyproject.toml. This file has what needs code: the compiler flags, which
-depend on the compiler; the Cython directives; the headers, which are copied into the wheel; and the switches that the
-tests and CI set in the environment:
+depend on the compiler; the Cython directives; the headers, which are copied into the wheel; the wheel's bill of
+materials; and the switches that the tests and CI set in the environment:
 
     MANYTAIL_SANITIZE=thread|address   instrument with TSan, or with ASan and UBSan (gcc and clang)
     MANYTAIL_DEBUG=1                   -O0 -g, C assertions on
@@ -15,13 +15,17 @@ its thread holds a lock of a structure (_lock.pyx). A build whose switches diffe
 everything again.
 """
 
+import json
 import os
 import sys
 import sysconfig
 from pathlib import Path
 
+import Cython
+import setuptools
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -212,7 +216,43 @@ class BuildPy(build_py):
             self.copy_file(str(header), str(target))
 
 
+class BdistWheel(bdist_wheel):
+    """bdist_wheel that puts a bill of materials beside the metadata (PEP 770)."""
+
+    def write_wheelfile(self, wheelfile_base, *arguments, **options):
+        super().write_wheelfile(wheelfile_base, *arguments, **options)
+        folder = Path(wheelfile_base, "sboms")
+        folder.mkdir(exist_ok=True)
+        made = json.dumps(materials(self.distribution.metadata), indent=1)
+        (folder / "manytail.cdx.json").write_text(made + "\n", encoding="utf-8")
+
+
+def materials(metadata):
+    """The bill of materials of a wheel, CycloneDX 1.6. The modules need nothing but the C library and hold no code of
+    others; Cython made their C. It is the same for the same versions, so it has no time and no serial number."""
+    this = described("library", metadata.get_name(), metadata.get_version())
+    tools = [("cython", Cython.__version__), ("setuptools", setuptools.__version__)]
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "lifecycles": [{"phase": "build"}],
+            "tools": {"components": [described("application", *tool) for tool in tools]},
+            "component": {**this, "licenses": [{"expression": metadata.license_expression}]},
+        },
+        "components": [],
+        "dependencies": [{"ref": this["bom-ref"], "dependsOn": []}],
+    }
+
+
+def described(kind, name, version):
+    purl = f"pkg:pypi/{name}@{version}"
+    return {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
 if __name__ == "__main__":  # and not in the processes of cythonize, which import this file
     if sys.maxsize < 2**32:
         raise SystemExit("manytail needs a 64-bit Python: this one is of 32 bits")
-    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
+    setup(ext_modules=extensions(), cmdclass={"bdist_wheel": BdistWheel, "build_ext": BuildExt, "build_py": BuildPy})

@@ -1,15 +1,16 @@
 """Checks wheels of manytail: `check_wheel.py [--any-size] WHEEL...` says what is wrong with each, and exits with 1 if
 anything is.
 
-A wheel must be small (--any-size: one without optimisation need not be), must hold the package and nothing else, and
-must be for a platform that PyPI accepts. Its modules must be for the processor of its tag, export only what Python
-looks up and need only the C library. Those of Linux must be stripped, and name no directory of the machine that built
-them; those of macOS must run where the tag says.
+A wheel must be small (--any-size: one without optimisation need not be), must hold the package and nothing else, with a
+bill of materials that is its own, and must be for a platform that PyPI accepts. Its modules must be for the processor
+of its tag, export only what Python looks up and need only the C library. Those of Linux must be stripped, and name no
+directory of the machine that built them; those of macOS must run where the tag says.
 
 Modules are read with pyelftools, pefile and macholib.
 """
 
 import io
+import json
 import re
 import sys
 import tempfile
@@ -46,6 +47,7 @@ def complaints(wheel: Path, any_size: bool = False) -> Iterator[str]:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         yield from contents(names, wheel)
+        yield from materials(archive, wheel)
         for name in names:
             if name.endswith((".so", ".pyd")):
                 for wrong in module(archive.read(name), PurePosixPath(name).name.partition(".")[0], platform):
@@ -62,6 +64,21 @@ def contents(names: list[str], wheel: Path) -> Iterator[str]:
             yield f"contents: {name} (expected: manytail/ with {' '.join(sorted(SUFFIXES))} py.typed, and {metadata}/)"
     if not any(name.endswith((".so", ".pyd")) for name in names):
         yield "contents: no extension module"
+
+
+def materials(archive: zipfile.ZipFile, wheel: Path) -> Iterator[str]:
+    """What is wrong with the bill of materials, which is where PEP 770 has it."""
+    name, version = wheel.name.split("-")[:2]
+    path = f"{name}-{version}.dist-info/sboms/{name}.cdx.json"
+    try:
+        bill = json.loads(archive.read(path))
+        described = bill["bomFormat"], bill["metadata"]["component"]["purl"], bill["components"]
+    except (KeyError, TypeError, ValueError) as error:
+        yield f"materials: {path}: {type(error).__name__}: {error} (expected: CycloneDX with a component)"
+        return
+    expected = ("CycloneDX", f"pkg:pypi/{name}@{version}", [])
+    if described != expected:
+        yield f"materials: {described} (expected: {expected})"
 
 
 def module(binary: bytes, name: str, platform: str) -> Iterator[str]:

@@ -59,13 +59,14 @@ def test_a_killed_run_that_ends_by_itself_is_no_proof(bare, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"manytail"}
 
 
-def test_a_pool_that_is_not_refused_enough_gets_half_the_quota(bare):
-    """As on a slow machine: 150 calls are within any quota of 150 and more."""
-    ran = bare(*FEW, planted="from manytail.demo.local import api\napi.QUOTA = 800")
+def test_a_pool_that_is_not_refused_enough_gets_half_the_quota_and_half_the_items(bare):
+    """As on a slow machine: as many calls as the quota, or fewer, are within it."""
+    ran = bare("demo", "--items", "600", planted="from manytail.demo.local import api\napi.QUOTA = 800")
     assert ran.stderr == ""
     assert ran.returncode == 0
     quotas = [int(quota) for quota in re.findall(r"^the API +(\d+) calls a second", ran.stdout, re.MULTILINE)]
     assert quotas[:4] == [800, 400, 200, 100]
+    assert re.findall(r"^a pool +(\d+) calls", ran.stdout, re.MULTILINE)[:4] == ["600", "300", "150", "150"]
     assert f"limits=Rate({0.9 * quotas[-1]:g})" in ran.stdout
     refused = re.search(r"whose first call failed: \d+ of 150 lost; (\d+) refused", ran.stdout)
     assert int(refused[1]) >= 50

@@ -99,7 +99,16 @@ def test_there_are_examples_with_spark_and_without():
     assert len([source for source in readme if "concurrent_map(\n" in source]) == 1
 
 
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for page in [*ROOT.glob("*.md"), *PAGES[1:], *(ROOT / "examples").rglob("*.md")]:
+        for path, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text(encoding="utf-8")):
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(target), f"{page.name} links to #{anchor} of {target}"

@@ -99,6 +99,28 @@ def test_what_does_not_belong_into_a_wheel_is_refused(changed, name):
     assert f"contents: {name} " in said
 
 
+BILL = b'{"bomFormat": "%s", "metadata": {"component": {"purl": "pkg:pypi/manytail@%s"}}, "components": [%s]}'
+
+
+@pytest.mark.parametrize(
+    ("bill", "complaint"),
+    [
+        (b"not JSON", "JSONDecodeError"),
+        (b"[]", "TypeError"),
+        (b"{}", "KeyError: 'bomFormat'"),
+        (BILL % (b"SPDX", b"0.1.0", b""), "'SPDX'"),
+        (BILL % (b"CycloneDX", b"0.0.9", b""), "manytail@0.0.9"),
+        (BILL % (b"CycloneDX", b"0.1.0", b'"other"'), "['other']"),
+    ],
+)
+def test_a_bill_of_materials_of_something_else_is_refused(changed, repaired, bill, complaint):
+    folder = "-".join(repaired.name.split("-")[:2]) + ".dist-info"
+    status, said = check(changed({f"{folder}/sboms/manytail.cdx.json": bill}))
+    assert status == 1
+    (line,) = (line for line in said.splitlines() if "materials: " in line)
+    assert complaint in line
+
+
 def test_a_wheel_without_modules_is_refused(repaired, tmp_path):
     empty = tmp_path / repaired.name
     with zipfile.ZipFile(empty, "w") as archive:
@@ -106,6 +128,7 @@ def test_a_wheel_without_modules_is_refused(repaired, tmp_path):
     status, said = check(empty)
     assert status == 1
     assert "no extension module" in said
+    assert "sboms/manytail.cdx.json: KeyError" in said
 
 
 def built(folder: Path, *flags: str) -> bytes:

@@ -1,5 +1,6 @@
 """The sdist, the wheel made from it, and the ways to install them."""
 
+import json
 import tarfile
 import tomllib
 import zipfile
@@ -102,6 +103,20 @@ def test_the_core_depends_on_nothing(metadata):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo", "test", "bench"}
     assert [needed for needed in metadata.get_all("Requires-Dist") if "extra ==" not in needed] == []
+
+
+def test_the_bill_of_materials_is_of_this_wheel_and_recorded(wheel, metadata):
+    folder = f"manytail-{version()}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        bill = json.loads(archive.read(f"{folder}/sboms/manytail.cdx.json"))
+        record = archive.read(f"{folder}/RECORD").decode()
+    component = bill["metadata"]["component"]
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert (component["name"], component["version"]) == (metadata["Name"], metadata["Version"])
+    assert component["licenses"] == [{"expression": metadata["License-Expression"]}]
+    assert bill["dependencies"] == [{"ref": component["bom-ref"], "dependsOn": []}]
+    assert {tool["name"] for tool in bill["metadata"]["tools"]["components"]} == {"cython", "setuptools"}
+    assert f"{folder}/sboms/manytail.cdx.json,sha256=" in record
 
 
 def test_the_wheel_works_outside_the_tree(installed):

@@ -73,6 +73,7 @@ def run(items: int, database: Path) -> Seen:
     """All runs, one after the other, against one API."""
     with api.serving() as service:
         quota, pool, pool_events = pooled(service, items)
+        items = len(pool)
         rate = job.PART * quota
         step("the map", f"concurrent_map with limits=Rate({rate:g}) and retry=Retry.http()")
         results = job.mapped(service.urls("map", items, quota), quota)
@@ -92,8 +93,9 @@ def run(items: int, database: Path) -> Seen:
 
 
 def pooled(service: api.Api, items: int) -> tuple[int, list[str | None], list[api.Event]]:
-    """The pool's calls with a quota that they exceed: a machine that makes few calls a second gets a smaller one.
-    Returns the quota, the results, and the API's events of the run, which is named "pool" in them."""
+    """The pool's calls with a quota that they exceed. A machine that makes few calls a second gets a smaller one, and
+    fewer items, so that the demo takes no longer. Returns the quota, the results, and the API's events of the run,
+    which is named "pool" in them."""
     quota = api.QUOTA
     while True:
         step("the API", f"{quota} calls a second at most; half take 40 ms, one in fifty half a second or more")
@@ -103,7 +105,7 @@ def pooled(service: api.Api, items: int) -> tuple[int, list[str | None], list[ap
         events = [event._replace(run="pool") for event in service.log().events if event.run == run]
         if sum(event.status == 429 for event in events) >= REFUSED * items or quota == 1:
             return quota, pool, events
-        quota = max(1, quota // 2)
+        quota, items = max(1, quota // 2), max(FEWEST, items // 2)
 
 
 def run_and_kill(service: api.Api, urls: Sequence[str], quota: int, database: Path) -> float:
