@@ -41,6 +41,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"per_key": 0, "key": str}, ValueError, "per_key: 0 (expected: an int >= 1)"),
     ({"dedup": 0}, ValueError, "dedup: 0 (expected: an int >= 1)"),
     ({"dedup": 1.5}, TypeError, "dedup: 1.5 of type float (expected: an int >= 1)"),
+    ({"max_failures": -1, "errors": "drop"}, ValueError, "max_failures: -1 (expected: "),
+    ({"max_failures": True, "errors": "drop"}, TypeError, "max_failures: True of type bool (expected: "),
+    ({"max_failures": 1}, ValueError, "max_failures: 1 (expected: "),
+    ({"fatal": 1}, TypeError, "fatal: 1 of type int (expected: "),
+    ({"fatal": (int,)}, TypeError, "fatal: (<class 'int'>,) of type tuple (expected: "),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 

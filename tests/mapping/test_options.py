@@ -1,16 +1,19 @@
 """The one table of options: what is made of it, and what agrees with it."""
 
+import asyncio
 import inspect
 import re
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manytail import AsyncCaller, Caller, Retry, aconcurrent_map, concurrent_map
+from manytail._checks import is_async, unfilled
 from manytail.mapping._options import CALLER_OPTIONS, OPTIONS, Option, Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,3 +83,51 @@ def test_the_documentation_of_a_policy_names_each_of_its_fields() -> None:
     assert {"times", *list(inspect.signature(Retry.http).parameters)[3:]} == set(
         inspect.signature(Retry).parameters
     ) - {"on"}
+
+
+# ---------------------------------------------------------------------------------------------- kinds of functions
+async def coroutine(row: Any) -> Any:
+    return row
+
+
+class Asynchronous:
+    async def __call__(self, row: Any) -> Any:
+        return row
+
+    async def method(self, row: Any) -> Any:
+        return row
+
+
+class Plain:
+    def __call__(self, row: Any) -> Any:
+        return coroutine(row)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(coroutine, True), (partial(coroutine), True), (partial(partial(coroutine)), True), (Asynchronous(), True),
+     (partial(Asynchronous()), True),
+     (Asynchronous().method, True), (abs, False), (Plain(), False), (lambda row: coroutine(row), False), (len, False),
+     (asyncio.sleep, True)],
+)  # fmt: skip
+def test_which_functions_are_async(function: Any, expected: bool) -> None:
+    assert is_async(function) is expected
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda row, delivery: 0, True),
+        (lambda row, *, delivery: 0, True),
+        (lambda row, delivery=None: 0, True),
+        (partial(lambda row, delivery: 0), True),
+        (lambda row, **kwargs: 0, False),
+        (lambda row, **delivery: 0, False),
+        (lambda row, *delivery: 0, False),
+        (lambda row: 0, False),
+        (lambda delivery: 0, False),
+        (len, False),
+    ],
+)
+def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
+    assert ("delivery" in unfilled(function, 1)) is expected
