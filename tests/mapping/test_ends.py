@@ -154,6 +154,32 @@ def test_a_signal_handler_that_closes_the_map_under_its_locks_ends_it(
         threads.start(consume).result()
 
 
+def test_close_frees_what_nobody_took_and_an_input_that_nobody_read() -> None:
+    def fn(item: int) -> Large:
+        result = Large()
+        made.append(weakref.ref(result))
+        return result
+
+    made: list[weakref.ref[Large]] = []
+    results = concurrent_map(fn, range(4), workers=2)
+    next(results)
+    wait_until(lambda: len(made) == 4)
+    results.close()
+    values = [Large() for _ in range(100)]
+    made += map(weakref.ref, values)
+    some = concurrent_map(id, values, workers=1, max_in_flight=2)
+    next(some)
+    del values
+    some.close()
+    items = LargeInput()
+    made.append(weakref.ref(items))
+    unread = concurrent_map(abs, items)
+    del items
+    unread.close()
+    gc.collect()
+    assert [one() for one in made] == [None] * 105
+
+
 def test_another_thread_meanwhile_in_next_gets_an_error_and_the_map_goes_on() -> None:
     begun, over = threading.Event(), threading.Event()
 
@@ -399,6 +425,28 @@ def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Run) -> None:
 
     assert run(collected(fn, range(5), workers=2, setup=setup)) == list(range(5))
     assert held == [False] * 6
+
+
+@in_each_loop
+async def test_aclose_frees_what_nobody_took_and_an_input_that_nobody_read() -> None:
+    async def fn(item: int) -> Large:
+        result = Large()
+        made.append(weakref.ref(result))
+        return result
+
+    made: list[weakref.ref[Large]] = []
+    results = aconcurrent_map(fn, range(4), workers=2)
+    await anext(results)
+    while len(made) < 4:
+        await asyncio.sleep(0)
+    await results.aclose()
+    items = LargeInput()
+    made.append(weakref.ref(items))
+    unread = aconcurrent_map(fn, items)
+    del items
+    await unread.aclose()
+    gc.collect()
+    assert [one() for one in made] == [None] * 5
 
 
 @in_callers_loops
