@@ -511,6 +511,18 @@ def test_batches_in_and_out_have_at_most_max_records(sizes: tuple[int, ...]) -> 
     assert max(out) <= 64
 
 
+def test_a_large_batch_is_converted_in_pieces() -> None:
+    """A table of one chunk does not become as many Python objects at once."""
+    columns: set[int] = set()
+
+    def fn(row: Any) -> int:
+        columns.add(len(row._RowView__columns["n"]))
+        return row.n  # type: ignore[no-any-return]
+
+    assert xs(map_arrow(fn, stream(1_000), LONG, max_records=100)) == list(range(1_000))
+    assert columns == {100}
+
+
 # ------------------------------------------------------------------------------------------------------- the results
 def test_a_consumer_takes_the_stream_whole() -> None:
     results = map_arrow(lambda row: row.n, NUMBERS, LONG)

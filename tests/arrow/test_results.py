@@ -238,6 +238,11 @@ class Unprintable(Exception):
         raise RuntimeError("no")
 
 
+class Ending(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 class Outer:
     class Inner(Exception):
         pass
@@ -251,6 +256,7 @@ class Outer:
         (ValueError("z" * 5_000), "ValueError", "z" * 4_000),
         (ValueError("\ud800ä"), "ValueError", "?ä"),
         (Unprintable(), f"{__name__}.Unprintable", "<no message: str() of it raised RuntimeError>"),
+        (Ending(), f"{__name__}.Ending", "<no message: str() of it raised SystemExit>"),
         (SystemExit(3), "SystemExit", "3"),
         (StopIteration(1), "StopIteration", "1"),
     ],

@@ -200,6 +200,16 @@ async def test_aclose_inside_fn_is_refused() -> None:
 
 # ---------------------------------------------------------------------------------------------------- the end
 @in_each_loop
+async def test_leaving_the_block_waits_for_all_items() -> None:
+    gate = LoopGate()
+    async with AsyncCaller(gate, workers=1, max_in_flight=1) as caller:
+        tasks = [asyncio.create_task(caller(item)) for item in range(3)]
+        await gate.wait_for(0)
+        asyncio.get_running_loop().call_soon(gate.opened.set)
+    assert await asyncio.gather(*tasks) == [0, 1, 2]
+
+
+@in_each_loop
 @pytest.mark.parametrize("by", ["aclose", "exception"])
 async def test_what_has_not_started_is_cancelled_and_what_runs_is_waited_for(by: str) -> None:
     gate = LoopGate()

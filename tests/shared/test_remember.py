@@ -419,6 +419,21 @@ def test_results_are_emitted_before_they_are_recorded(sqlite):
     assert shared.remembered() == 10
 
 
+def test_results_are_recorded_while_the_map_goes_on(sqlite):
+    shared, go_on = Shared(sqlite.url, "a"), threading.Event()
+
+    def fn(item):
+        if item:
+            go_on.wait()
+        return item
+
+    results = concurrent_map(fn, range(2), remember=shared)
+    assert next(results) == 0
+    wait_until(lambda: Shared(sqlite.url, "a").remembered() == 1)
+    go_on.set()
+    assert list(results) == [1]
+
+
 @everywhere
 def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, mapped):
     shared = Shared(sqlite.url, "a")
