@@ -8,9 +8,9 @@ import pytest
 from manytail import Batch as BatchOption
 from manytail import Breaker, Budget, Concurrency, Rate, Retry, RetryLater
 from manytail.mapping._admission import Admission, PriorityLabels
-from manytail.mapping._item import Batch, Item
+from manytail.mapping._item import Item
 from manytail.mapping._options import Options
-from manytail.mapping._scheduler import WINDOW_LIMIT, Scheduler
+from manytail.mapping._scheduler import WINDOW_LIMIT, Kind, Scheduler, Verdict
 
 
 @pytest.mark.parametrize("defer", [1.0, 600.0])
@@ -60,35 +60,41 @@ def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
     assert batch.lane.limits.breaker.is_open(1.0)
 
 
+def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() -> None:
+    scheduler = Scheduler(Options(limits=[Rate(1e9)], workers=2, errors="return"))
+    items = [Item("defers"), Item("taken")]
+    dispatched(scheduler, items)
+    scheduler.dispatch(1.0)  # the second slot
+    taken = [scheduler.ready.get_nowait() for _ in items]
+    scheduler.failed(taken[0], Verdict(Kind.DEFER, 5.0), 1.0)
+    assert scheduler.gate is not None
+    assert scheduler.gate.late(taken[1], 1.0)
+
+
 # ---------------------------------------------------------------------------------------------------- within
-def within(seconds: float, backoff: float = 1.0, **options: object) -> Scheduler:
-    retry = Retry(9, backoff=lambda attempt, error: backoff, within=seconds)
-    return Scheduler(Options(retry=retry, workers=1, errors="return", **options))  # type: ignore[arg-type]
+def within(seconds: float) -> Scheduler:
+    """A scheduler of batches of two, with one worker. Attempts are a second apart."""
+    retry = Retry(9, backoff=lambda attempt, error: 1.0, within=seconds)
+    return Scheduler(Options(retry=retry, workers=1, errors="return", batch=BatchOption(2)))
 
 
-def attempt(scheduler: Scheduler, now: float) -> Item:
-    """A worker takes the next call, which fails at once."""
+def attempt(scheduler: Scheduler, now: float) -> None:
+    """A worker takes the next batch, whose call fails at once."""
     scheduler.tick(now)
     scheduler.dispatch(now)
-    call: Item = scheduler.ready.get_nowait()
+    batch = scheduler.ready.get_nowait()
     assert scheduler.gate is not None
-    assert not scheduler.gate.late(call, now)
-    error = OSError(now)
-    if isinstance(call, Batch):
-        call.attempts += 1
-        verdict = scheduler.judge_batch(call, error, 0.0)
-        if isinstance(verdict, list):
-            scheduler.returned(call, verdict, now)
-            return call
+    assert not scheduler.gate.late(batch, now)
+    batch.attempts += 1
+    verdict = scheduler.judge_batch(batch, OSError(now), 0.0)
+    if isinstance(verdict, list):
+        scheduler.returned(batch, verdict, now)
     else:
-        call.attempts += 1
-        verdict = scheduler.judge(call, error, 0.0)
-    scheduler.failed(call, verdict, now)
-    return call
+        scheduler.failed(batch, verdict, now)
 
 
 def test_the_items_of_a_batch_have_the_time_of_their_own_first_attempt() -> None:
-    scheduler, items = within(2.5, batch=BatchOption(2)), [Item(0), Item(1)]
+    scheduler, items = within(2.5), [Item(0), Item(1)]
     dispatched(scheduler, items)
     for now in (0.0, 1.0, 2.0):
         attempt(scheduler, now)
@@ -101,7 +107,7 @@ def test_the_items_of_a_batch_have_the_time_of_their_own_first_attempt() -> None
 
 @pytest.mark.parametrize("late", [2.4, 2.6])
 def test_a_half_of_a_batch_that_starts_too_late_is_not_called(late: float) -> None:
-    scheduler, items = within(2.5, batch=BatchOption(2)), [Item(0), Item(1)]
+    scheduler, items = within(2.5), [Item(0), Item(1)]
     dispatched(scheduler, items)
     for now in (0.0, 1.0, 2.0):
         attempt(scheduler, now)
