@@ -7,8 +7,8 @@ import pytest
 
 from manytail import Batch as BatchOption
 from manytail import Breaker, Budget, Concurrency, Rate, Retry, RetryLater
-from manytail.mapping._admission import Admission, PriorityLabels
-from manytail.mapping._item import Item
+from manytail.mapping._admission import Admission, Lane, PriorityLabels
+from manytail.mapping._item import Batch, Item, Unfit
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import WINDOW_LIMIT, Kind, Scheduler, Verdict
 
@@ -69,6 +69,33 @@ def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() ->
     scheduler.failed(taken[0], Verdict(Kind.DEFER, 5.0), 1.0)
     assert scheduler.gate is not None
     assert scheduler.gate.late(taken[1], 1.0)
+
+
+def mixed_batch() -> tuple[Batch, Item, Item]:
+    """A batch with an item that fn gets, one whose result was recorded, one that the budget refused, and one whose
+    recorded result cannot be read. Returns it with the last two."""
+    items = [Item(name) for name in ("called", "known", "refused", "unreadable")]
+    _, known, refused, unreadable = items
+    known.known, known.result = True, "recorded"
+    unreadable.error = ValueError("unreadable")
+    for item in items:
+        item.lane = Lane(None, 1, [])
+    batch = Batch(items)
+    refused.error = OSError("refused")
+    return batch, refused, unreadable
+
+
+def test_what_becomes_of_a_batch_is_that_of_the_items_that_fn_got() -> None:
+    batch, refused, unreadable = mixed_batch()
+    others = [None, Verdict(Kind.FAIL, error=refused.error), Verdict(Kind.FAIL, error=unreadable.error)]
+    scheduler = Scheduler(Options(batch=BatchOption(4), retry=Retry(1)))
+    late = TimeoutError()
+    assert scheduler.lost(batch, late) == [Verdict(Kind.FAIL, error=late), *others]
+    assert scheduler.judge_batch(batch, RetryLater(5), 0.0) == [Verdict(Kind.DEFER, 5), *others]
+    batch.result = Unfit(wrong := ValueError())
+    assert scheduler.judge_results(batch, 0.0) == [Verdict(Kind.FAIL, error=wrong), *others]
+    deferring = Scheduler(Options(batch=BatchOption(4), retry=Retry(0, lambda error: RetryLater(5))))
+    assert deferring.judge_batch(batch, OSError(), 0.0) == [Verdict(Kind.DEFER, 5), *others]
 
 
 # ---------------------------------------------------------------------------------------------------- within
