@@ -25,7 +25,7 @@ from support.maps import (
 )
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
-from manytail import Budget, DeadlineExceeded, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
@@ -397,6 +397,20 @@ def test_a_key_whose_eq_waits_for_another_map_is_compared_under_no_lock() -> Non
         wait_until(lambda: calls == [0])  # its result is reported while the reader compares keys
         answered.set()
         assert task.result() == [0, 1]
+
+
+@everywhere
+def test_retry_later_is_no_attempt_and_no_other_call_starts_before_it(mapped: Way) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def busy(item: int, delivery: Delivery) -> int:
+        calls.append((item, delivery.attempt))
+        if item == 0 and len(calls) < 4:
+            raise RetryLater(0.001)
+        return item
+
+    assert mapped(busy, range(3), workers=1) == [0, 1, 2]
+    assert calls == [(0, 1)] * 4 + [(1, 1), (2, 1)]
 
 
 # ---------------------------------------------------------------------------------------------------- time
