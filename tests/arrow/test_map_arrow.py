@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.databases import Database, sqlite
+from support.maps import threads_of_maps
 from support.scheduling import Script
 from support.threads import Threads, wait_until
 
@@ -360,9 +361,7 @@ def fail(row: Any) -> Any:
     raise KeyError(row.n)
 
 
-@pytest.mark.parametrize(
-    "options", [{"key": fail, "order": "key"}, {"priority": fail}, {"item_id": fail, "dedup": 5}]
-)
+@pytest.mark.parametrize("options", [{"key": fail, "order": "key"}, {"priority": fail}, {"item_id": fail, "dedup": 5}])
 def test_a_function_of_the_row_that_raises_fails_its_row(options: dict[str, Any]) -> None:
     ((option, function), *_) = options.items()
     options[option] = lambda row: function(row) if row.n == 3 else (row.n if option == "priority" else str(row.n))
@@ -559,7 +558,7 @@ def test_a_stream_that_is_dropped_ends_the_map() -> None:
     del results, reader
     gc.collect()
     assert gone() is None
-    wait_until(lambda: gc.collect() >= 0 and ended.is_set())
+    wait_until(lambda: gc.collect() >= 0 and ended.is_set() and not threads_of_maps())
 
 
 def test_close_and_with_drop_what_was_not_taken() -> None:

@@ -377,8 +377,9 @@ def test_an_interrupted_call_cancels_its_item_unless_that_runs(runs: bool) -> No
         other = None if runs else threads.start(caller, "other")
         if not runs:
             gate.wait_for("other")
-        with acting_when(lambda: (gate.begun or not runs) and main_thread_sleeps(), ctrl_c), pytest.raises(
-            KeyboardInterrupt
+        with (
+            acting_when(lambda: (gate.begun or not runs) and main_thread_sleeps(), ctrl_c),
+            pytest.raises(KeyboardInterrupt),
         ):
             caller("interrupted")
         gate.opened.set()

@@ -1,4 +1,5 @@
 """What a call is told and what it says: Delivery, and the Outcome that says whose result it is."""
+
 import asyncio
 import threading
 from typing import Any

@@ -1,4 +1,5 @@
 """stop(), stats() and the block of a map's results."""
+
 import asyncio
 import contextlib
 import gc

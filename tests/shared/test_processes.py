@@ -1,4 +1,5 @@
 """Several processes on one database: they see each other's records, survive forks and kills, and share limits."""
+
 import itertools
 import os
 import subprocess
@@ -12,6 +13,7 @@ from manytail import Shared
 from manytail.mapping import _shared_tables
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
+
 
 def start(script, *arguments, **options):
     command = [sys.executable, "-c", script, *arguments]

@@ -1,4 +1,5 @@
 """What is kept in the database, on SQLite and PostgreSQL alike, in one process."""
+
 import gc
 import itertools
 import logging

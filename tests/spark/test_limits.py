@@ -61,8 +61,12 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
 def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
     df = spark.sql("SELECT id, CASE id WHEN 1 THEN null WHEN 2 THEN -1.5 ELSE 2.5 END AS price FROM range(0, 5, 1, 1)")
     rows = df.transform(
-        map_concurrent, lambda row: row.id, "x long", limits=Rate(1_000.0, cost="price", per_task=True),
-        errors="column", metrics=metrics,
+        map_concurrent,
+        lambda row: row.id,
+        "x long",
+        limits=Rate(1_000.0, cost="price", per_task=True),
+        errors="column",
+        metrics=metrics,
     ).collect()
     assert [row.x for row in rows] == [0, None, None, 3, 4]
     assert [row._error.message for row in rows[1:3]] == [
@@ -79,9 +83,7 @@ def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
     with pytest.raises(TypeError, match=r"cost: .* \(expected: a numeric column; it is string\)"):
         map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.lit("a"), per_task=True))
     with pytest.raises((ValueError, PySparkValueError), match="generator"):
-        map_concurrent(
-            df, lambda row: 1, "x int", limits=Rate(2, cost=F.explode(F.array(F.lit(1))), per_task=True)
-        )
+        map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.explode(F.array(F.lit(1))), per_task=True))
 
 
 # ---------------------------------------------------------------------------------------------------- metrics
