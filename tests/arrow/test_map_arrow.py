@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.databases import Database, sqlite
+from support.maps import threads_of_maps
 from support.scheduling import Script
 from support.threads import Threads, wait_until
 
@@ -268,14 +269,6 @@ def test_what_does_not_fit_fails_its_row_and_is_not_retried() -> None:
     assert len(calls) == 10
 
 
-def test_a_plain_function_that_returns_an_awaitable_fails_its_row() -> None:
-    async def fn(row: Any) -> int:
-        return 1
-
-    results = map_arrow(lambda row: fn(row), NUMBERS.slice(0, 1), LONG, errors="column")
-    assert rows_of(results)[0]["_error"]["type"] == "TypeError"
-
-
 # ----------------------------------------------------------------------------------------------------------- options
 def test_kinds_of_functions() -> None:
     async def awaited(row: Any) -> int:
@@ -368,9 +361,7 @@ def fail(row: Any) -> Any:
     raise KeyError(row.n)
 
 
-@pytest.mark.parametrize(
-    "options", [{"key": fail, "order": "key"}, {"priority": fail}, {"item_id": fail, "dedup": 5}]
-)
+@pytest.mark.parametrize("options", [{"key": fail, "order": "key"}, {"priority": fail}, {"item_id": fail, "dedup": 5}])
 def test_a_function_of_the_row_that_raises_fails_its_row(options: dict[str, Any]) -> None:
     ((option, function), *_) = options.items()
     options[option] = lambda row: function(row) if row.n == 3 else (row.n if option == "priority" else str(row.n))
@@ -500,17 +491,14 @@ TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "message"), VALUES, ids=lambda value: "-".join(value)[:20])
-def test_bad_values_are_refused_at_the_call(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [(ValueError, *each) for each in VALUES] + [(TypeError, *each) for each in TYPES],
+    ids=lambda value: "-".join(value)[:20] if isinstance(value, dict) else "",
+)
+def test_bad_options_are_refused_at_the_call(kind: type[Exception], options: dict[str, Any], message: str) -> None:
     chosen = {"fn": even, "data": NUMBERS, "schema": LONG, **options}
-    with pytest.raises(ValueError, match=message):
-        map_arrow(**chosen)
-
-
-@pytest.mark.parametrize(("options", "message"), TYPES, ids=lambda value: "-".join(value)[:20])
-def test_bad_types_are_refused_at_the_call(options: dict[str, Any], message: str) -> None:
-    chosen = {"fn": even, "data": NUMBERS, "schema": LONG, **options}
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(kind, match=message):
         map_arrow(**chosen)
 
 
@@ -570,19 +558,7 @@ def test_a_stream_that_is_dropped_ends_the_map() -> None:
     del results, reader
     gc.collect()
     assert gone() is None
-    wait_until(lambda: gc.collect() >= 0 and ended.is_set())
-
-
-def test_stop_keeps_the_results_of_running_calls() -> None:
-    script = Script(0, 1)
-    results = map_arrow(lambda row: script(row.n), NUMBERS, LONG, workers=2, max_in_flight=4)
-    with Threads() as threads:
-        task = threads.start(lambda: xs(results))
-        script.wait(lambda: sorted(script.running) == [2, 3])
-        results.stop()
-        script.let_all_go()
-        assert task.result() == [0, 1, 2, 3]
-    assert results.error is None
+    wait_until(lambda: gc.collect() >= 0 and ended.is_set() and not threads_of_maps())
 
 
 def test_close_and_with_drop_what_was_not_taken() -> None:
@@ -594,11 +570,3 @@ def test_close_and_with_drop_what_was_not_taken() -> None:
     unread = map_arrow(lambda row: row.n, NUMBERS, LONG)
     unread.close()
     assert list(unread) == []
-
-
-def test_progress_and_stats() -> None:
-    seen: list[Any] = []
-    results = map_arrow(even, NUMBERS, LONG, errors="column", progress=seen.append)
-    list(results)
-    assert (seen[-1].done, seen[-1].failed) == (10, 5)
-    assert (results.stats().done, results.stats().failed) == (10, 5)

@@ -41,45 +41,38 @@ def through(schema: ResultSchema, *returned: Any) -> list[Any]:
 Pair = namedtuple("Pair", ["b", "a"])
 
 
-def test_none_makes_all_result_columns_null() -> None:
-    assert through(results(INT, STRING), None) == [(None, None)]
-    assert through(results(INT), None) == [(None,)]
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (None, (None, None)),
+        ({"y": "s", "x": 1}, (1, "s")),
+        (MappingProxyType({"y": "s", "x": 1}), (1, "s")),
+        ({"x": 1}, (1, None)),
+        ((1, "s"), (1, "s")),
+        (Pair(1, "s"), (1, "s")),
+    ],
+)
+def test_a_mapping_goes_by_name_and_a_tuple_by_position(value: Any, row: tuple[Any, ...]) -> None:
+    assert through(results(INT, STRING), value) == [row]
 
 
-@pytest.mark.parametrize("value", [{"y": "s", "x": 1}, MappingProxyType({"y": "s", "x": 1})])
-def test_a_mapping_or_named_row_goes_by_name(value: Any) -> None:
-    assert through(results(INT, STRING), value) == [(1, "s")]
-
-
-@pytest.mark.parametrize("value", [{"x": 1}])
-def test_a_missing_name_is_null(value: Any) -> None:
-    assert through(results(INT, STRING), value) == [(1, None)]
-
-
-@pytest.mark.parametrize("value", [{"x": 1, "nope": 2}, {1: 1}])
-def test_an_unknown_name_does_not_fit(value: Any) -> None:
-    with pytest.raises(ResultError, match=r"column (nope|1): .*expected: one of the names x, y"):
-        results(INT, STRING).check(value, shown_key)
-
-
-@pytest.mark.parametrize("value", [(1, "s"), Pair(1, "s")])
-def test_another_tuple_goes_by_position(value: Any) -> None:
-    assert through(results(INT, STRING), value) == [(1, "s")]
-
-
-@pytest.mark.parametrize("value", [(1,), (1, "s", 2), ()])
-def test_a_tuple_of_another_length_does_not_fit(value: Any) -> None:
-    with pytest.raises(ResultError, match=r"column x, y: .*expected: a mapping, a Row or a tuple of 2"):
-        results(INT, STRING).check(value, shown_key)
-
-
-@pytest.mark.parametrize("value", [1, "ab", [1, "s"], {1, 2}])
-def test_anything_else_is_for_one_column_schemas_only(value: Any) -> None:
-    with pytest.raises(ResultError, match=r"column x, y: .*expected: a mapping, a Row or a tuple"):
-        results(INT, STRING).check(value, shown_key)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([{"x": 1, "nope": 2}, {1: 1}], r"column (nope|1): .*expected: one of the names x, y"),
+        ([(1,), (1, "s", 2), ()], r"column x, y: .*expected: a mapping, a Row or a tuple of 2"),
+        ([1, "ab", [1, "s"], {1, 2}], r"column x, y: .*expected: a mapping, a Row or a tuple"),
+    ],
+    ids=["an unknown name", "another length", "for one column"],
+)
+def test_another_shape_does_not_fit(values: list[Any], message: str) -> None:
+    for value in values:
+        with pytest.raises(ResultError, match=message):
+            results(INT, STRING).check(value, shown_key)
 
 
 def test_one_column() -> None:
+    assert through(results(INT), None) == [(None,)]
     strings = pa.map_(STRING, INT)
     assert through(results(INT), 5, {"x": 5}, (5,)) == [(5,)] * 3
     assert through(results(pa.list_(INT)), [5]) == [([5],)]
@@ -238,6 +231,11 @@ class Unprintable(Exception):
         raise RuntimeError("no")
 
 
+class Ending(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 class Outer:
     class Inner(Exception):
         pass
@@ -251,6 +249,7 @@ class Outer:
         (ValueError("z" * 5_000), "ValueError", "z" * 4_000),
         (ValueError("\ud800ä"), "ValueError", "?ä"),
         (Unprintable(), f"{__name__}.Unprintable", "<no message: str() of it raised RuntimeError>"),
+        (Ending(), f"{__name__}.Ending", "<no message: str() of it raised SystemExit>"),
         (SystemExit(3), "SystemExit", "3"),
         (StopIteration(1), "StopIteration", "1"),
     ],

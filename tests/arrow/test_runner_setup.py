@@ -42,14 +42,6 @@ def test_setup_runs_in_each_worker_thread_before_its_first_call() -> None:
     assert len(log.named("setup")) == len(set(log.named("setup"))) == 3
 
 
-def test_no_setup_for_an_empty_partition() -> None:
-    def setup() -> None:
-        raise AssertionError("called")
-
-    assert finished(lambda row, resource: row, [], setup=setup) == []
-    assert finished(lambda row, resource: row, [Rows([]), Rows([])], setup=setup) == []
-
-
 def test_no_more_setups_than_rows() -> None:
     made: list[int] = []
     assert results(lambda row, resource: row, [Rows([1, 2])], workers=50, setup=lambda: made.append(1)) == [1, 2]
@@ -80,27 +72,6 @@ def test_close_is_called_where_there_is_nothing_to_exit() -> None:
 
     finished(lambda row, resource: row, [Rows(range(10))], workers=2, setup=Resource)
     assert 1 <= len(log.named("close")) <= 2
-
-
-def test_a_resource_with_nothing_to_close_is_handed_over() -> None:
-    assert results(lambda row, resource: resource, [Rows([0])], setup=lambda: 42) == [42]
-    assert results(lambda row, resource: resource, [Rows([0])], setup=lambda: None) == [None]
-
-
-def test_exit_sees_the_failure_of_the_task() -> None:
-    seen: list[Any] = []
-
-    class Resource:
-        def __enter__(self) -> None:
-            pass
-
-        def __exit__(self, *error: Any) -> bool:
-            seen.append(error[1])
-            return True  # must not hide the failure
-
-    with pytest.raises(ZeroDivisionError) as caught:
-        finished(lambda row, resource: 1 // row, [Rows([0])], workers=1, setup=Resource)
-    assert seen == [caught.value]
 
 
 class NotingLock:
@@ -163,18 +134,6 @@ def test_exit_sees_the_failure_that_another_thread_handles() -> None:
     assert seen == [caught.value]
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_failing_setup_fails_the_task(is_async: bool) -> None:
-    def setup() -> None:
-        raise OSError("no connection")
-
-    async def call(row: int, resource: Any) -> int:
-        return row
-
-    with pytest.raises(OSError, match="no connection"):
-        finished(call, batches(range(100), 10), setup=setup, is_async=is_async, errors="return")
-
-
 def test_a_failing_exit_fails_the_task() -> None:
     class Resource:
         def close(self) -> None:
@@ -189,65 +148,47 @@ def async_results(call: Any, setup: Any) -> list[Any]:
     return results(call, batches(range(10), 5), workers=4, setup=setup, is_async=True)
 
 
-def test_an_async_function_has_one_resource_made_inside_its_loop() -> None:
-    loops: list[Any] = []
-
-    async def setup() -> str:
-        loops.append(asyncio.get_running_loop())
-        return "made"
-
-    async def call(row: int, resource: str) -> Any:
-        return resource, asyncio.get_running_loop() is loops[0]
-
-    assert async_results(call, setup) == [("made", True)] * 10
-    assert len(loops) == 1
+async def setup_in_the_loop() -> Any:
+    return [asyncio.get_running_loop()]  # the loop itself would be closed at the end
 
 
-def test_a_plain_setup_of_an_async_function_runs_inside_the_loop_too() -> None:
-    def setup() -> Any:
-        return [asyncio.get_running_loop()]  # the loop itself would be closed at the end
-
-    async def call(row: int, resource: Any) -> bool:
-        return asyncio.get_running_loop() is resource[0]
-
-    assert async_results(call, setup) == [True] * 10
+def plain_setup_in_the_loop() -> Any:
+    return [asyncio.get_running_loop()]
 
 
-@pytest.mark.parametrize("awaited", [False, True])
-def test_async_context_managers_are_entered_and_exited(awaited: bool) -> None:
+@pytest.mark.parametrize("setup", [setup_in_the_loop, plain_setup_in_the_loop])
+def test_an_async_function_has_one_resource_made_inside_its_loop(setup: Any) -> None:
+    async def call(row: int, resource: Any) -> tuple[int, bool]:
+        return id(resource), asyncio.get_running_loop() is resource[0]
+
+    ((_, inside),) = set(async_results(call, setup))
+    assert inside
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "awaited"])
+def test_context_managers_of_an_async_function_are_entered_and_exited(kind: str) -> None:
     events: list[str] = []
+
+    @contextmanager
+    def plain() -> Any:
+        events.append("enter")
+        yield "entered"
+        events.append("exit")
 
     @asynccontextmanager
     async def manager() -> Any:
-        events.append("enter")
         await asyncio.sleep(0)
-        yield "entered"
-        await asyncio.sleep(0)
-        events.append("exit")
+        with plain() as entered:
+            yield entered
+            await asyncio.sleep(0)
 
-    async def setup() -> Any:
+    async def awaited() -> Any:
         return manager()
 
     async def call(row: int, resource: str) -> str:
         return resource
 
-    assert async_results(call, setup if awaited else manager) == ["entered"] * 10
-    assert events == ["enter", "exit"]
-
-
-def test_plain_context_managers_of_an_async_function() -> None:
-    events: list[str] = []
-
-    @contextmanager
-    def setup() -> Any:
-        events.append("enter")
-        yield "entered"
-        events.append("exit")
-
-    async def call(row: int, resource: str) -> str:
-        return resource
-
-    assert async_results(call, setup) == ["entered"] * 10
+    assert async_results(call, {"plain": plain, "async": manager, "awaited": awaited}[kind]) == ["entered"] * 10
     assert events == ["enter", "exit"]
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from support.maps import threads_of_maps
-from support.scheduling import HOUR, Clocked, Script, Source, batches, finished
+from support.scheduling import Clocked, Script, Source, batches
 from support.threads import wait_until
 
-from manytail import Retry
 from manytail.mapping import _workers
 
 
@@ -35,26 +34,6 @@ def test_a_call_over_its_time_fails_its_row_and_another_thread_takes_its_place(s
         run.pass_an_hour()
         assert run.result() == [None, None, 2, 3]
         assert run.errors() == [("TimeoutError", 1), ("TimeoutError", 1), None, None]
-
-
-def test_each_attempt_has_its_own_time(script: Script) -> None:
-    with Clocked(script, batches([0], 1), workers=2, retry=Retry(1, backoff=0)) as run:
-        for attempts in (1, 2):
-            script.wait_started(attempts)
-            run.pass_an_hour()
-        assert run.result() == [None]
-        assert run.errors() == [("TimeoutError", 2)]
-
-
-def test_a_late_result_is_dropped(script: Script) -> None:
-    with Clocked(script, batches(range(2), 2), workers=1, max_in_flight=2, order="input") as run:
-        script.wait_started(1)
-        run.pass_an_hour()
-        script.wait_started(2)  # in a thread of its own
-        script.let_go(0)
-        script.wait(lambda: script.running == [1])
-        script.let_go(1)
-        assert run.result() == [None, 1]
 
 
 def test_abandoned_threads_that_have_ended_are_not_counted(script: Script) -> None:
@@ -96,29 +75,3 @@ def test_a_hanging_call_does_not_keep_a_failed_task(script: Script) -> None:
         run.pass_an_hour()
         error = run.task.outcome()
     assert isinstance(error, ValueError)
-
-
-def test_an_abandoned_thread_closes_its_resource_only_while_the_task_runs(script: Script) -> None:
-    closed: list[str] = []
-
-    class Resource:
-        def close(self) -> None:
-            closed.append(threading.current_thread().name)
-
-    def call(row: int, resource: Resource) -> int:
-        return script(row)  # type: ignore[no-any-return]
-
-    with Clocked(call, batches([0], 1), workers=1, setup=Resource) as run:
-        script.wait_started(1)
-        run.pass_an_hour()
-        run.result()
-    before = list(closed)
-    assert "manytail-worker-1" not in before
-    script.let_all_go()
-    wait_until(lambda: not threads_of_maps())
-    assert closed == before
-
-
-def test_calls_in_time_are_left_alone() -> None:
-    calls = finished(lambda row: row, batches(range(2_000), 500), workers=8, timeout=HOUR)
-    assert [call.result for call in calls] == list(range(2_000))

@@ -1,8 +1,10 @@
-"""Output batches from rows of several input batches, and what a row costs."""
+"""Output batches from rows of several input batches, what a row costs, what is measured of a call that was abandoned,
+and the codec by which results are recorded."""
 
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,11 @@ import pytest
 
 import manytail
 from manytail.arrow import map_arrow
+from manytail.arrow._metrics import CallMeter, Measure
+from manytail.arrow._recorded import ArrowCodec, fingerprint
 from manytail.arrow._task import BATCH_BYTES, new_rows
 from manytail.mapping._item import Item
+from manytail.mapping._options import Options
 
 LONG = pa.schema({"x": pa.int64()})
 
@@ -110,3 +115,73 @@ def test_output_batches_are_bounded_by_bytes() -> None:
     sizes = [out.nbytes for out in map_arrow(lambda row: bytes(size), [batch], pa.schema({"x": pa.binary()}))]
     assert sum(sizes) >= count * size
     assert max(sizes) <= BATCH_BYTES + 2 * size
+
+
+# ---------------------------------------------------------------------------------------------------- measured
+def row_with(measure: Measure, attempts: int) -> Any:
+    class Row(Item):
+        __slots__ = ("measure",)
+
+    row: Any = Row(None)
+    row.measure, row.attempts = measure, attempts
+    return row
+
+
+def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends() -> None:
+    row = row_with(Measure(time.monotonic()), 2)
+    meter = CallMeter(Options(timeout=0.001))
+    ends: list[Any] = []
+
+    def first(item: Item) -> None:
+        time.sleep(0.01)  # longer than the timeout: the next attempt begins in this time
+        meter.measured(second)(item)
+        ends.append(row.measure.ran)
+
+    def second(item: Item) -> None:
+        time.sleep(0.02)
+
+    meter.measured(first)(row)
+    (ran,) = ends
+    assert ran >= 0.021
+    assert row.measure.ran == ran  # the first call's end added nothing
+    (found,) = meter.column([row]).to_pylist()
+    assert (found["attempts"], found["ran"], found["remembered"]) == (2, ran, False)
+
+
+def test_a_call_that_runs_when_its_row_is_emitted_is_settled() -> None:
+    now = time.monotonic()
+    row = row_with(Measure(now - 9), 1)
+    row.error = TimeoutError()
+    meter = CallMeter(Options(timeout=2.0))
+    row.measure.calls = 1
+    row.measure.running = [now - 5]
+    (found,) = meter.column([row]).to_pylist()
+    assert found["ran"] == 2.0
+    assert found["waited"] == pytest.approx(4)
+
+
+# ---------------------------------------------------------------------------------------------------- recorded
+def schema(*names: str, **metadata: str) -> pa.Schema:
+    return pa.schema([pa.field(name, pa.string(), metadata=metadata) for name in names])
+
+
+def test_equal_names_and_types_have_equal_fingerprints() -> None:
+    assert fingerprint(schema("a", "b")) == fingerprint(schema("a", "b", comment="x"))
+    assert fingerprint(schema("a", "b")) != fingerprint(schema("b", "a"))
+    assert fingerprint(pa.schema({"a": pa.int64()})) != fingerprint(pa.schema({"a": pa.timestamp("us")}))
+    nested = [
+        pa.schema({"outer": kind(pa.struct(list(schema("a", **metadata))))})
+        for kind in (lambda inner: inner, pa.list_, lambda inner: pa.map_(pa.string(), inner))
+        for metadata in ({}, {"comment": "x"})
+    ]
+    assert [fingerprint(each) for each in nested[::2]] == [fingerprint(each) for each in nested[1::2]]
+    assert len({fingerprint(each) for each in nested}) == 3
+
+
+def test_a_record_of_several_rows_or_of_another_type_is_none() -> None:
+    codec = ArrowCodec(schema("a"))
+    good = codec.encode_all(["x", None])
+    number = pa.RecordBatch.from_pydict({"result": pa.array([1], pa.int64())}).serialize().to_pybytes()
+    found = codec.decode_all([good[0], good[0] + good[1], b"", number, good[0][:-8], good[1]])
+    assert [found[0], found[-1]] == ["x", None]
+    assert [isinstance(one, Exception) for one in found] == [False, True, True, True, True, False]

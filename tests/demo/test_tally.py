@@ -36,41 +36,31 @@ def test_what_adds_up_has_no_faults():
     assert sorted(counted.attempts) == [1, 2, 3, 5]
 
 
-@pytest.mark.parametrize("calls", [10, 12])
-def test_calls_that_only_one_side_has_counted_are_found(calls):
-    assert tally(counts=COUNTS | {"calls": calls}).faults() == [f"the service counted {calls} calls, the job 11"]
+OUT_OF_ORDER = ["the output is not in schedule order"]
+TWICE = {"dead": [*DEAD, (5, "Cancelled", 1), (5, "Cancelled", 1)], "rows_in": 6, "calls": range(6)}
+FAULTS = {
+    "fewer calls than the job's": ({"counts": COUNTS | {"calls": 10}}, ["the service counted 10 calls, the job 11"]),
+    "more calls than the job's": ({"counts": COUNTS | {"calls": 12}}, ["the service counted 12 calls, the job 11"]),
+    "a retry too many": ({"counts": COUNTS | {"503": 6}}, ["the service refused 6 calls, the job retried 7"]),
+    "a lost row": ({"rows_in": 6}, ["6 rows in, but 2 enriched + 3 dead letters: 1 lost"]),
+    "a doubled row": (TWICE, ["1 rows came out more than once"]),
+    "order in the middle": ({"calls": [0, 2, 1, 3, 4]}, OUT_OF_ORDER),
+    "order at the start": ({"calls": [1, 0, 2, 3, 4]}, OUT_OF_ORDER),
+    "order at the end": ({"calls": [0, 1, 2, 4, 3]}, OUT_OF_ORDER),
+    "order of enriched rows": ({"enriched": ENRICHED[::-1]}, OUT_OF_ORDER),
+    "an open call": ({"counts": COUNTS | {"open": 1}}, ["1 calls were still open at the end"]),
+}
 
 
-def test_a_retry_without_a_refusal_is_found():
-    assert tally(counts=COUNTS | {"503": 6}).faults() == ["the service refused 6 calls, the job retried 7"]
-
-
-def test_a_lost_row_is_found():
-    assert tally(rows_in=6).faults() == ["6 rows in, but 2 enriched + 3 dead letters: 1 lost"]
-
-
-def test_a_row_that_came_out_twice_is_found():
-    counted = tally(dead=[*DEAD, (5, "Cancelled", 1), (5, "Cancelled", 1)], rows_in=6, calls=range(6))
-    assert counted.faults() == ["1 rows came out more than once"]
+@pytest.mark.parametrize(("run", "faults"), FAULTS.values(), ids=FAULTS)
+def test_what_does_not_add_up_is_found(run, faults):
+    assert tally(**run).faults() == faults
 
 
 def test_a_lost_row_is_not_made_up_for_by_a_doubled_one():
     faults = tally(enriched=[(0, 1), (0, 3)]).faults()
     assert any("1 lost" in fault for fault in faults)
     assert any("more than once" in fault for fault in faults)
-
-
-@pytest.mark.parametrize("calls", [[0, 2, 1, 3, 4], [1, 0, 2, 3, 4], [0, 1, 2, 4, 3]], ids=["middle", "start", "end"])
-def test_output_that_is_out_of_order_is_found(calls):
-    assert tally(calls=calls).faults() == ["the output is not in schedule order"]
-
-
-def test_enriched_rows_out_of_order_are_found():
-    assert tally(enriched=ENRICHED[::-1]).faults() == ["the output is not in schedule order"]
-
-
-def test_a_call_that_is_still_open_is_found():
-    assert tally(counts=COUNTS | {"open": 1}).faults() == ["1 calls were still open at the end"]
 
 
 def test_no_dead_letters_at_all_add_up():

@@ -114,19 +114,6 @@ def test_a_number_is_found_and_halved_and_threads_are_started_for_it() -> None:
         assert sorted(taken.result()) == list(range(1_000))
 
 
-def test_the_number_goes_on_growing_when_the_input_has_ended() -> None:
-    """No further item comes that would start a thread."""
-    held = Held()
-    with Threads() as threads, concurrent_map(held, range(16), workers=(1, 4), order="completion") as results:
-        taken = threads.start(list, results)
-        try:
-            wait_until(lambda: results.stats().in_flight == 16)
-            held.raise_number(results.stats, 4)
-        finally:
-            held.open()
-        assert len(taken.result()) == 16
-
-
 OPTIONS: list[dict[str, Any]] = [
     {}, {"key": lambda item: item % 10, "per_key": 4}, {"limits": Rate(1e9)}, {"timeout": LONG}, {"dedup": 5},
     {"retry": 2}, {"batch": 3}, {"errors": "return"}, {"order": "completion", "priority": lambda item: item % 2},
@@ -151,18 +138,6 @@ def test_a_number_follows_what_the_other_side_bears(mapped: Way) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- Callers
-def test_a_caller_finds_a_number() -> None:
-    held = Held()
-    with Caller(held, workers=(1, 3)) as caller:
-        assert caller.stats().workers == 1
-        futures = [caller.submit(number) for number in range(100)]
-        try:
-            assert held.raise_number(caller.stats, 3) >= 3
-        finally:
-            held.open()
-        assert [future.result(LONG) for future in futures] == list(range(100))
-
-
 def test_an_async_caller_finds_a_number() -> None:
     call = Counted()
 

@@ -1,15 +1,13 @@
 """Batches and equal items in real threads and loops. What they promise about time is in tests/simulation."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from support.maps import Way, everywhere, mapped
-from support.threads import DEADLINE, Threads, wait_until
 
-from manytail import Batch, Delivery, Retry, RetryLater, Stats, concurrent_map
+from manytail import Batch, Delivery, Retry, Stats
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -33,53 +31,6 @@ def test_one_bad_row_of_a_thousand_costs_twelve_more_calls(mapped: Way) -> None:
 
 
 @everywhere
-def test_a_batch_has_items_of_one_key(mapped: Way) -> None:
-    calls: list[list[int]] = []
-
-    def fn(items: list[int]) -> list[int]:
-        calls.append(items)
-        return items
-
-    assert mapped(
-        fn, range(100), batch=Batch(10, linger=3_600), key=lambda item: item % 3, per_key=1, workers=4
-    ) == list(range(100))
-    assert all(len({item % 3 for item in items}) == 1 for items in calls)
-    assert sorted(len(items) for items in calls) == [3, 3, 4] + [10] * 9  # what is left goes at the input's end
-    for key in range(3):
-        assert [item for items in calls for item in items if item % 3 == key] == list(range(key, 100, 3))
-
-
-def test_without_linger_a_free_worker_takes_what_waits() -> None:
-    calls: list[list[int]] = []
-    first = threading.Event()
-
-    def fn(items: list[int]) -> list[int]:
-        calls.append(items)
-        if len(calls) == 1:
-            assert first.wait(DEADLINE)
-        return items
-
-    with Threads() as threads:
-        results = concurrent_map(fn, (item for item in range(20)), batch=100, workers=1)
-        task = threads.start(lambda: list(results))
-        wait_until(lambda: results._scheduler.in_flight == 20)  # type: ignore[attr-defined]
-        first.set()
-        assert task.result() == list(range(20))
-    assert len(calls) == 2
-
-
-def test_a_full_window_starts_what_lingers() -> None:
-    assert mapped(
-        lambda items: items,
-        range(50),
-        batch=Batch(10, linger=3_600),
-        key=lambda item: item,
-        workers=1,
-        max_in_flight=10,
-    ) == list(range(50))
-
-
-@everywhere
 def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> None:
     calls: list[list[int]] = []
 
@@ -96,38 +47,6 @@ def test_an_element_that_is_an_exception_fails_its_item_alone(mapped: Way) -> No
     ]
     # Items that failed alike are called again together.
     assert sorted(len(items) for items in calls) == [2] * 5 + [20] * 5
-
-
-@everywhere
-def test_retry_later_defers_the_batch_or_its_item(mapped: Way) -> None:
-    attempts: list[tuple[int, int]] = []
-    raised: list[int] = []
-
-    def fn(items: list[int], delivery: Delivery) -> list[Any]:
-        attempts.extend((item, delivery.attempt) for item in items)
-        if not raised:
-            raised.append(1)
-            raise RetryLater(0.001)
-        if len(raised) == 1:
-            raised.append(2)
-            return [RetryLater(0.001) if item == 1 else item for item in items]
-        return items
-
-    def with_delivery(items: list[int], delivery: Delivery) -> list[Any]:
-        return fn(items, delivery)
-
-    if not mapped.is_async:
-        assert mapped(with_delivery, range(3), batch=Batch(3, linger=3_600), workers=1, retry=Retry(0, defer=60)) == [
-            0,
-            1,
-            2,
-        ]
-        assert attempts == [(0, 1), (1, 1), (2, 1)] * 2 + [(1, 1)]
-    else:
-        assert mapped(
-            lambda items: fn(items, Delivery()), range(3), batch=Batch(3, linger=3_600), workers=1
-        ) == [0, 1, 2]
-    assert raised == [1, 2]
 
 
 @pytest.mark.parametrize("result", ["abc", b"abc", {1: 2, 3: 4, 5: 6}, None, 3, [1, 2], {1, 2, 3}])
@@ -162,34 +81,6 @@ def test_what_a_lazy_result_raises_fails_the_call() -> None:
     assert (zero.result, type(one.error), two.result) == (0, ZeroDivisionError, 2)
 
 
-def test_a_batch_that_runs_out_of_time_is_neither_called_again_nor_split() -> None:
-    released = threading.Event()
-    calls: list[list[int]] = []
-
-    def fn(items: list[int]) -> list[int]:
-        calls.append(items)
-        released.wait(DEADLINE)
-        return items
-
-    failures = mapped(fn, range(4), batch=Batch(4, linger=3_600), timeout=0.5, retry=3, errors="return")
-    released.set()
-    assert [type(failure.error) for failure in failures] == [TimeoutError] * 4
-    assert calls == [[0, 1, 2, 3]]
-
-
-def test_a_failed_item_ends_the_map_after_the_results_before_it() -> None:
-    got: list[int] = []
-    with pytest.raises(OSError, match="3") as caught:
-        got.extend(
-            concurrent_map(
-                lambda items: [OSError(3) if item == 3 else item for item in items],
-                range(10),
-                batch=Batch(5, linger=3_600),
-            )
-        )
-    assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
-
-
 # ---------------------------------------------------------------------------------------------------- equal items
 @everywhere
 @pytest.mark.parametrize("batch", [1, 7])
@@ -212,22 +103,6 @@ def test_equal_items_share_one_call(mapped: Way, batch: int) -> None:
     assert sorted(called) == list(range(100))
     assert len({id(result) for result in results}) == 100  # the same object
     assert seen[-1].remembered == 9_900
-
-
-def test_after_a_failure_the_next_one_is_called_by_itself() -> None:
-    calls: list[int] = []
-
-    def fn(item: int) -> int:
-        calls.append(item)
-        if len(calls) < 3:
-            raise OSError(len(calls))
-        return len(calls)
-
-    results = mapped(fn, [7] * 5, dedup=1, workers=4, errors="return")
-    assert len(calls) == 3
-    assert sorted(str(one.error) for one in results if not one.ok) == ["1", "2"]
-    assert [one.result for one in results if one.ok] == [3, 3, 3]
-    assert sorted(one.attempts for one in results) == [0, 0, 1, 1, 1]  # two got a result without a call
 
 
 @dataclass

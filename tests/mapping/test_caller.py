@@ -40,15 +40,12 @@ from manytail import (
     AsyncCaller,
     Batch,
     Breaker,
-    BreakerOpen,
     Budget,
-    BudgetExceeded,
     Caller,
     Concurrency,
     Delivery,
     Rate,
     Retry,
-    RetryLater,
     Shared,
 )
 from manytail.mapping import _admission, _calls, _threads
@@ -96,18 +93,6 @@ def test_what_fn_raises_is_raised_with_the_note_of_maps(way: Any) -> None:
         assert caller.stats().failed == 2
 
 
-def test_what_the_functions_of_an_item_raise_is_its_own_failure() -> None:
-    def key(item: int) -> int:
-        return 6 // item
-
-    with Caller(double, key=key) as caller:
-        with pytest.raises(ZeroDivisionError):
-            caller(0)
-        with pytest.raises(ZeroDivisionError):
-            caller.submit(0).result()
-        assert caller(3) == 6
-
-
 def test_fn_and_the_functions_of_an_item_run_in_the_context_of_the_caller() -> None:
     variable = contextvars.ContextVar("variable", default="none")
     seen: list[str] = []
@@ -148,29 +133,6 @@ def test_as_many_calls_run_at_once_as_there_are_workers() -> None:
             assert len(threads_of_maps()) == 4
 
 
-def test_calls_that_succeed_fail_and_are_made_again_are_counted() -> None:
-    failed: set[int] = set()
-
-    def fails_once(item: int) -> int:
-        if item % 3 and item not in failed:
-            failed.add(item)
-            raise OSError
-        if item % 3 == 2:
-            raise LookupError
-        return item
-
-    def call(item: int) -> None:
-        with suppress(LookupError):
-            assert caller(item) == item
-
-    with Caller(fails_once, workers=3, retry=Retry(1, on=OSError, backoff=0)) as caller:
-        with Threads() as threads:
-            for number in range(30):
-                threads.start(call, number)
-        stats = caller.stats()
-        assert (stats.done, stats.failed, stats.retried, stats.calls, stats.in_flight) == (30, 10, 20, 50, 0)
-
-
 @pytest.mark.parametrize("cancel", [True, False])
 def test_threads_that_call_while_another_closes_get_a_result_or_are_told(cancel: bool) -> None:
     def call_until_the_end(caller: Caller[int, int], begun: threading.Event) -> int:
@@ -194,23 +156,6 @@ def test_threads_that_call_while_another_closes_get_a_result_or_are_told(cancel:
         assert done <= caller.stats().done <= done + 3
 
 
-def test_items_of_one_key_and_priority_start_in_the_order_in_which_they_came() -> None:
-    gate = Gate()
-    with Caller(gate, workers=1, key=lambda item: item[0], priority=lambda item: item[1]) as caller:
-        caller.submit(("first", 0, 0))
-        gate.wait_for(("first", 0, 0))
-        items = [(key, priority, number) for number in range(20) for key in "ab" for priority in (2, 1)]
-        for item in items:
-            caller.submit(item)
-        gate.opened.set()
-    started = gate.begun[1:]
-    assert sorted(started) == sorted(items)
-    for key, priority in itertools.product("ab", (1, 2)):
-        numbers = [item[2] for item in started if item[:2] == (key, priority)]
-        assert numbers == sorted(numbers)
-    assert [item[1] for item in started] == [1] * 40 + [2] * 40
-
-
 @pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}, {"key": str}], ids=["plain", "gate", "key"])
 def test_handing_in_waits_while_the_window_is_full(options: Any) -> None:
     gate = Gate()
@@ -224,20 +169,6 @@ def test_handing_in_waits_while_the_window_is_full(options: Any) -> None:
         assert [task.result().result() for task in waiting[:2]] == [2, 3]
         assert waiting[2].result() == 4
         assert [future.result() for future in first] == [0, 1]
-
-
-def test_a_slot_of_the_window_is_used_as_soon_as_it_is_free() -> None:
-    gates = [Gate() for _ in range(4)]
-    with Caller(lambda item: gates[item](item), workers=3, max_in_flight=3) as caller, Threads() as threads:
-        for number in range(3):
-            caller.submit(number)
-        waiting = threads.start(caller.submit, 3)
-        gates[1].wait_for(1)
-        gates[1].opened.set()
-        waiting.result()
-        gates[3].wait_for(3)
-        for gate in gates:
-            gate.opened.set()
 
 
 def test_no_wake_up_of_a_full_window_is_lost() -> None:
@@ -264,16 +195,6 @@ def test_items_of_many_threads_share_a_batch() -> None:
         lingers = caller.submit(9)
     assert lingers.result() == 18  # the end of the block let no batch linger
     assert batches[1:] == [[9]]
-
-
-def test_an_exception_in_a_batch_is_its_items_own() -> None:
-    def fn(items: list[int]) -> list[Any]:
-        return [ValueError(item) if item % 2 else item for item in items]
-
-    with Caller(fn, batch=Batch(4, linger=10 * DEADLINE)) as caller:
-        futures = [caller.submit(number) for number in range(4)]
-        assert [str(future.exception()) for future in futures] == ["None", "1", "None", "3"]
-        assert [futures[0].result(), futures[2].result()] == [0, 2]
 
 
 def test_calls_of_a_key_never_overlap_whoever_hands_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,83 +302,6 @@ def test_a_cancelled_leader_passes_to_its_next_follower() -> None:
     assert [future.cancelled() for future in futures] == [True, True, False, False]
 
 
-def test_a_follower_that_was_cancelled_gets_nothing() -> None:
-    gate = Gate()
-    with Caller(gate, workers=2, dedup=10) as caller:
-        leader, follower = caller.submit("a"), caller.submit("a")
-        gate.wait_for("a")
-        assert not leader.cancel()
-        assert follower.cancel()
-        gate.opened.set()
-    assert leader.result() == "a"
-    assert follower.cancelled()
-
-
-def test_a_failed_leader_passes_to_its_next_follower() -> None:
-    calls = itertools.count()
-    gate = Gate()
-
-    def fn(item: str) -> int:
-        gate(item)
-        if (number := next(calls)) == 0:
-            raise ValueError
-        return number
-
-    with Caller(fn, workers=1, dedup=10) as caller:
-        futures = [caller.submit("a") for _ in range(3)]
-        gate.opened.set()
-        assert isinstance(futures[0].exception(), ValueError)
-        assert [futures[1].result(), futures[2].result()] == [1, 1]
-
-
-def test_limits_breakers_timeouts_and_deferrals_are_those_of_maps() -> None:
-    never = threading.Event()
-    deferred = iter([True, False])
-
-    def fn(item: str, delivery: Delivery) -> Any:
-        if item == "slow":
-            never.wait(DEADLINE)
-        if item == "later" and next(deferred):
-            raise RetryLater(0.001)
-        if item == "bad":
-            raise OSError(item)
-        return delivery.attempt
-
-    with Caller(fn, timeout=0.05) as caller:
-        with pytest.raises(TimeoutError):
-            caller("slow")
-        never.set()
-    with Caller(fn, limits=Budget(2)) as caller:
-        assert [caller("a"), caller("later")] == [1, 1]
-        assert caller.stats().deferred == 1
-        with pytest.raises(BudgetExceeded):
-            caller("c")
-    with Caller(fn, breaker=Breaker(1, reset=DEADLINE, when_open="fail")) as caller:
-        with pytest.raises(OSError, match="bad"):
-            caller("bad")
-        with pytest.raises(BreakerOpen):
-            caller.submit("a").result()
-
-
-def test_a_resource_is_made_once_per_worker_and_closed_at_the_end() -> None:
-    made: list[Any] = []
-
-    class Resource:
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    def setup() -> Resource:
-        made.append(Resource())
-        return made[-1]
-
-    with Caller(lambda item, resource: (item, resource.closed), workers=2, setup=setup) as caller:
-        run_all(*[functools.partial(caller, number) for number in range(8)])
-        assert 1 <= len(made) <= 2
-    assert all(one.closed for one in made)
-
-
 def test_results_are_remembered(tmp_path: Path) -> None:
     called: list[int] = []
 
@@ -533,8 +377,9 @@ def test_an_interrupted_call_cancels_its_item_unless_that_runs(runs: bool) -> No
         other = None if runs else threads.start(caller, "other")
         if not runs:
             gate.wait_for("other")
-        with acting_when(lambda: (gate.begun or not runs) and main_thread_sleeps(), ctrl_c), pytest.raises(
-            KeyboardInterrupt
+        with (
+            acting_when(lambda: (gate.begun or not runs) and main_thread_sleeps(), ctrl_c),
+            pytest.raises(KeyboardInterrupt),
         ):
             caller("interrupted")
         gate.opened.set()

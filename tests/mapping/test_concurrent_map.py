@@ -2,15 +2,12 @@
 
 import asyncio
 import gc
-import itertools
 import math
 import random
 import sys
 import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +18,7 @@ from support.maps import (
     concurrently,
     everywhere,
     in_callers_loops,
+    in_each_loop,
     in_loops,
     mapped,
     threads_of_maps,
@@ -225,21 +223,7 @@ def test_it_is_lazy() -> None:
     assert next(results, "end") == "end"
 
 
-def test_a_slow_input_holds_back_no_finished_result() -> None:
-    go_on = threading.Event()
-
-    def items() -> Iterator[int]:
-        yield 1
-        assert go_on.wait(DEADLINE)
-        yield 2
-
-    results = concurrent_map(lambda item: item, items())
-    assert next(results) == 1  # while the input makes the reader wait
-    go_on.set()
-    assert list(results) == [2]
-
-
-@in_loops
+@everywhere
 def test_an_exception_of_the_input_comes_after_the_results_before_it(mapped: Way) -> None:
     def items() -> Iterator[int]:
         yield from range(20)
@@ -348,21 +332,18 @@ def test_an_exception_that_is_false_fails_the_map_too() -> None:
         mapped(str, items())
 
 
-@in_callers_loops
-def test_an_input_that_awaits_something_cancelled_fails_the_map(run: Run) -> None:
+@in_each_loop
+async def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
     async def items() -> AsyncIterator[int]:
         yield 1
         waited = asyncio.get_running_loop().create_future()
         waited.cancel()
         await waited
 
-    async def main() -> None:
-        results = aconcurrent_map(double, items())
-        assert await asyncio.wait_for(anext(results), DEADLINE) == 2
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(anext(results), DEADLINE)
-
-    run(main())
+    results = aconcurrent_map(double, items())
+    assert await asyncio.wait_for(anext(results), DEADLINE) == 2
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(anext(results), DEADLINE)
 
 
 def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
@@ -371,10 +352,6 @@ def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
 
     with pytest.raises(RuntimeError, match="StopIteration: 1"):
         list(concurrent_map(fail, [1]))
-
-
-def test_drop_leaves_failed_items_out() -> None:
-    assert mapped(lambda item: 6 // item, range(4), errors="drop") == [6, 3, 2]
 
 
 @pytest.mark.parametrize("option", ["key", "priority"])
@@ -423,7 +400,7 @@ def test_a_key_whose_eq_waits_for_another_map_is_compared_under_no_lock() -> Non
 
 
 @everywhere
-def test_retry_later_is_no_attempt(mapped: Way) -> None:
+def test_retry_later_is_no_attempt_and_no_other_call_starts_before_it(mapped: Way) -> None:
     calls: list[tuple[int, int]] = []
 
     def busy(item: int, delivery: Delivery) -> int:
@@ -434,48 +411,6 @@ def test_retry_later_is_no_attempt(mapped: Way) -> None:
 
     assert mapped(busy, range(3), workers=1) == [0, 1, 2]
     assert calls == [(0, 1)] * 4 + [(1, 1), (2, 1)]
-
-
-def test_retry_later_beyond_defer_timeout_fails_the_item() -> None:
-    def busy(item: int) -> None:
-        raise RetryLater(3_600, "come back tomorrow")
-
-    (failure,) = mapped(busy, [1], errors="return", retry=Retry(0, defer=60))
-    assert isinstance(failure.error, RetryLater)
-    assert (failure.error.after, str(failure.error)) == (3_600, "come back tomorrow")
-
-
-@pytest.mark.parametrize("after", [-1, float("inf"), float("nan"), "soon", None])
-def test_a_bad_after_fails_the_item(after: Any) -> None:
-    def busy(item: int) -> None:
-        raise RetryLater(after)
-
-    (failure,) = mapped(busy, [1], errors="return")
-    assert isinstance(failure.error, ValueError)
-    assert "RetryLater.after" in str(failure.error)
-
-
-@pytest.mark.parametrize("answer", [float("inf"), -1, "1", None, True])
-def test_a_callable_backoff_that_returns_nonsense_fails_the_item(answer: Any) -> None:
-    def fail(item: int) -> None:
-        raise OSError(item)
-
-    (failure,) = mapped(fail, [1], errors="return", retry=Retry(3, backoff=lambda attempt, error: answer))
-    assert isinstance(failure.error, ValueError)
-    assert isinstance(failure.error.__cause__, OSError)
-    assert failure.attempts == 1
-
-
-def test_retry_on_may_be_a_predicate() -> None:
-    calls: list[int] = []
-
-    def fail(item: int) -> None:
-        calls.append(item)
-        raise OSError(item)
-
-    results = mapped(fail, [1, 2], errors="return", retry=Retry(2, lambda error: error.args == (2,), backoff=0))
-    assert [failure.attempts for failure in results] == [1, 3]
-    assert sorted(calls) == [1, 2, 2, 2]
 
 
 # ---------------------------------------------------------------------------------------------------- time
@@ -568,94 +503,24 @@ def test_at_the_deadline_everything_that_is_not_done_fails(mapped: Way) -> None:
     wait_until(lambda: threads_of_maps() == [])
 
 
+@pytest.mark.parametrize("way", ["swallows", "raises another"])
 @in_loops
-def test_a_coroutine_that_swallows_its_cancellation_is_awaited_and_fails(mapped: Way) -> None:
+def test_a_coroutine_that_takes_its_cancellation_otherwise_is_awaited_and_fails(mapped: Way, way: str) -> None:
     async def stubborn(item: int) -> int:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
+            if way == "raises another":
+                raise ValueError("interrupted") from None
             await asyncio.sleep(0)
         return item
 
     (failure,) = mapped(stubborn, [1], timeout=0.05, errors="return")
     assert isinstance(failure.error, TimeoutError)
+    assert type(failure.error.__cause__) is (ValueError if way == "raises another" else type(None))
 
 
 # ---------------------------------------------------------------------------------------------------- the end
-def test_close_starts_no_further_call_and_joins_running_ones() -> None:
-    started: list[int] = []
-    released = threading.Event()
-
-    def fn(item: int) -> int:
-        started.append(item)
-        if item:
-            assert released.wait(DEADLINE)
-        return item
-
-    results = concurrent_map(fn, range(100), workers=3)
-    assert next(results) == 0
-    wait_until(lambda: len(started) == 4)
-    with Threads() as threads:
-        closing = threads.start(results.close)  # type: ignore[attr-defined]
-        wait_until(lambda: results._runner.scheduler.ready.is_shutdown)  # type: ignore[attr-defined]
-        assert closing.is_alive()
-        released.set()
-        closing.result()
-    assert threads_of_maps() == []
-    assert len(started) == 4
-    assert next(results, "end") == "end"
-
-
-@in_loops
-def test_close_cancels_coroutines(mapped: Way) -> None:
-    begun: list[int] = []
-    cancelled: list[int] = []
-
-    async def fn(item: int) -> int:
-        if item:
-            begun.append(item)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.append(item)
-        return item
-
-    async def in_loop() -> None:
-        async with aclosing(aconcurrent_map(fn, range(100), workers=3)) as results:
-            assert await anext(results) == 0
-            while not begun:
-                await asyncio.sleep(0)
-
-    if mapped.run is not None:
-        mapped.run(in_loop())
-    else:
-        results = concurrent_map(fn, range(100), workers=3)
-        assert next(results) == 0
-        wait_until(lambda: begun)
-        results.close()  # type: ignore[attr-defined]
-    assert cancelled
-    assert set(cancelled) == set(begun) <= {1, 2, 3}
-    assert threads_of_maps() == []
-
-
-def test_the_collector_ends_a_map_and_waits_for_nothing() -> None:
-    released = threading.Event()
-
-    def fn(item: int) -> int:
-        if item:
-            released.wait(DEADLINE)
-        return item
-
-    results = concurrent_map(fn, range(100), workers=3)
-    assert next(results) == 0
-    gone = weakref.ref(results)
-    del results
-    gc.collect()
-    assert gone() is None
-    released.set()
-    wait_until(lambda: threads_of_maps() == [])
-
-
 def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
     results = concurrent_map(lambda item: item, range(100), workers=3)
     assert next(results) == 0
@@ -666,76 +531,6 @@ def test_a_map_in_a_dead_cycle_is_collected_whoever_holds_its_lock() -> None:
         gc.collect()  # its finalizer must not wait for the lock
     runner.settle()
     wait_until(lambda: threads_of_maps() == [])
-
-
-@in_callers_loops
-def test_the_callers_own_cancellation_is_no_failure_of_an_item(run: Run) -> None:
-    async def fn(item: int) -> int:
-        await asyncio.Event().wait()
-        return item
-
-    async def main() -> None:
-        task = asyncio.ensure_future(collect(aconcurrent_map(fn, range(10), errors="return", workers=2)))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
-
-
-def test_an_interrupted_consumer_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-C: the wait for a result raises KeyboardInterrupt."""
-    released = threading.Event()
-    results = concurrent_map(lambda item: released.wait(DEADLINE), range(100), workers=2)
-    runner = results._runner  # type: ignore[attr-defined]
-
-    def interrupted(wanted: int = 1, timeout: float | None = None) -> None:
-        wait_until(lambda: scheduler.ready.stats().got == 2)
-        raise KeyboardInterrupt
-
-    scheduler = runner.scheduler
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            next(results)
-    assert next(results, "end") == "end"
-    released.set()
-    results.close()  # type: ignore[attr-defined]
-    assert threads_of_maps() == []
-
-
-@pytest.mark.parametrize("method", ["report", "wait"])
-def test_ctrl_c_at_any_point_leaves_the_lock_free(method: str) -> None:
-    """A profile function raises where the interpreter would: at a function's begin, and after a call into C.
-
-    The collector is off: what it runs could take the interrupt."""
-    for point in itertools.count():
-        results = concurrent_map(str, range(3), workers=1)
-        runner, events = results._runner, itertools.count()  # type: ignore[attr-defined]
-        interrupted = False
-
-        def interrupt(frame: Any, event: str, argument: Any, point: int = point, events: Any = events) -> None:
-            nonlocal interrupted
-            if event in ("call", "c_return") and next(events) == point:
-                interrupted = True
-                raise KeyboardInterrupt
-
-        gc.disable()
-        sys.setprofile(interrupt)
-        try:
-            if method == "report":
-                runner.report(runner.scheduler.took, 0)
-            else:
-                runner.wait(0)
-        except KeyboardInterrupt:
-            assert not runner._lock.locked(), f"at point {point}"
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-        results.close()  # type: ignore[attr-defined]
-        if not interrupted:
-            return
 
 
 def test_a_system_without_more_threads_fails_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -758,15 +553,8 @@ def test_a_thread_of_the_map_that_cannot_be_started_fails_it(
     assert threads_of_maps() == []
 
 
-def test_an_only_item_without_a_key_fails_the_map() -> None:
-    def key(item: int) -> int:
-        raise LookupError(item)
-
-    with pytest.raises(LookupError):
-        mapped(str, [1], workers=2, key=key)
-
-
-def test_a_setup_that_raises_fails_the_map() -> None:
+@everywhere
+def test_a_setup_that_raises_fails_the_map(mapped: Way) -> None:
     def setup() -> None:
         raise ConnectionError("no server")
 
@@ -827,22 +615,13 @@ def test_ending_a_map_does_not_cancel_the_end_of_its_resource() -> None:
     assert resource.closed
 
 
-@in_callers_loops
-def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource(run: Run) -> None:
-    async def main() -> None:
-        resource = ClosedLater(lambda: task.cancel())
-        task = asyncio.create_task(collect(aconcurrent_map(fail, range(3), setup=lambda: resource)))
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert resource.closed
-
-    run(main())
-
-
-def test_progress_is_told_at_the_end() -> None:
-    seen: list[Any] = []
-    assert mapped(lambda item: item, range(10), progress=seen.append) == list(range(10))
-    assert (seen[-1].done, seen[-1].failed, seen[-1].in_flight) == (10, 0, 0)
+@in_each_loop
+async def test_cancelling_a_map_does_not_cancel_the_end_of_its_resource() -> None:
+    resource = ClosedLater(lambda: task.cancel())
+    task = asyncio.create_task(collect(aconcurrent_map(fail, range(3), setup=lambda: resource)))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert resource.closed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 """What a call is told and what it says: Delivery, and the Outcome that says whose result it is."""
+
 import asyncio
 import threading
 from typing import Any
@@ -196,15 +197,3 @@ def test_a_cancelled_coroutine_has_ended() -> None:
     mapped(fn, [1], timeout=0.5, errors="return")
     with pytest.raises(RuntimeError):
         kept[0].spent(tokens=2)
-
-
-def test_only_a_parameter_that_nobody_fills_gets_a_delivery() -> None:
-    def second(item: int, delivery: Any = None) -> Any:
-        return delivery
-
-    def keywords(item: int, **named: Any) -> Any:
-        return named
-
-    assert isinstance(mapped(second, [1])[0], Delivery)
-    assert mapped(keywords, [1]) == [{}]
-    assert mapped(lambda delivery: delivery, [1]) == [1]

@@ -16,11 +16,20 @@ from typing import Any
 
 import pytest
 from support.counts import LONG
-from support.maps import collect, endless, in_callers_loops, threads_of_maps
+from support.maps import (
+    Way,
+    asynchronous,
+    collect,
+    concurrently,
+    endless,
+    in_callers_loops,
+    in_each_loop,
+    threads_of_maps,
+)
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import Batch, Budget, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
+from manytail import Batch, Budget, Delivery, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _threads, _workers
 
 pytestmark = [
@@ -88,58 +97,6 @@ def test_a_dropped_map_cancels_its_coroutines() -> None:
     del results
     gc.collect()
     assert ended.wait(DEADLINE)
-
-
-@pytest.mark.parametrize("options", [{}, *TIMED.values()], ids=["plain", *TIMED])
-def test_a_map_that_was_interrupted_leaves_nothing_even_unclosed(options: dict[str, Any]) -> None:
-    over = threading.Event()
-    results = concurrent_map(lambda item: over.wait(DEADLINE), range(8), workers=4, **options)
-    results._start()
-    wait_until(lambda: any("worker" in name for name in threads_of_maps()))
-    interrupt(results.__next__)
-    over.set()
-    wait_until(lambda: not threads_of_maps())
-    with pytest.raises(StopIteration):
-        next(results)
-
-
-def test_close_after_an_interrupted_end_goes_on_with_it() -> None:
-    """Item 0 fails the map, which then waits for the other calls."""
-    begun, over = threading.Barrier(4), threading.Event()
-
-    def fn(item: int) -> None:
-        begun.wait(DEADLINE)
-        if item == 0:
-            raise ValueError(item)
-        over.wait(DEADLINE)
-
-    results = concurrent_map(fn, range(4), workers=4, timeout=60)
-    results._start()
-    wait_until(lambda: results._runner.stopping)
-    interrupt(results.__next__)
-    with Threads() as threads:
-        closing = threads.start(results.close)
-        over.set()
-        closing.result()
-    assert threads_of_maps() == []
-
-
-def test_a_second_interrupt_in_close_is_taken_up_by_the_next_close() -> None:
-    begun: list[int] = []
-    over = threading.Event()
-
-    def fn(item: int) -> None:
-        begun.append(item)
-        over.wait(DEADLINE)
-
-    results = concurrent_map(fn, range(2), workers=2, timeout=60, progress=lambda seen: None)
-    results._start()
-    wait_until(lambda: len(begun) == 2)
-    for call in (results.__next__, results.close, results.close, results.close):
-        interrupt(call)
-    over.set()
-    results.close()
-    assert threads_of_maps() == []
 
 
 def test_close_from_inside_fn_is_an_error() -> None:
@@ -346,50 +303,9 @@ def test_threads_that_threading_has_no_memory_to_set_up_do_their_work(
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="unset")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
-def test_all_functions_see_the_context_of_the_call(asynchronous: bool, kind: Callable[[Any], Any]) -> None:
-    seen: dict[str, str] = {}
-
-    def note(name: str, result: Any) -> Callable[..., Any]:
-        def function(*arguments: Any) -> Any:
-            seen[name] = var.get()
-            return result
-
-        return function
-
-    failed: list[int] = []
-
-    def call(item: int) -> int:
-        seen["fn"] = var.get()
-        if not failed:
-            failed.append(item)
-            raise ValueError
-        return item
-
-    async def call_async(item: int, resource: Any) -> int:
-        return call(item)
-
-    def items() -> Iterator[int]:
-        seen["input"] = var.get()
-        yield from range(4)
-
-    token = var.set("mine")
-    results = concurrent_map(
-        call_async if asynchronous else (lambda item, resource: call(item)),
-        items() if kind is iter else list(range(4)),
-        workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
-        limits=Budget(100, cost=note("cost", 1)),
-        setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)),
-    )  # fmt: skip
-    var.reset(token)
-    assert len(list(results)) == 4
-    names = {"fn", "key", "priority", "cost", "setup", "on", "backoff"} | ({"input"} if kind is iter else set())
-    assert {name: value for name, value in seen.items() if name in names} == dict.fromkeys(names, "mine")
-
-
-@in_callers_loops
-def test_all_functions_of_an_asynchronous_map_see_the_context_of_its_call(run: Callable[[Any], Any]) -> None:
+@concurrently
+def test_all_functions_see_the_context_in_which_the_map_was_made(mapped: Way, kind: Callable[[Any], Any]) -> None:
     """It is consumed in another one."""
     seen: dict[str, str] = {}
 
@@ -400,31 +316,33 @@ def test_all_functions_of_an_asynchronous_map_see_the_context_of_its_call(run: C
 
         return function
 
-    async def fn(item: int, resource: Any, delivery: Any) -> int:
+    def fn(item: int, resource: Any, delivery: Delivery) -> int:
         seen["fn"] = var.get()
         assert delivery.idempotency_key
         if delivery.attempt == 1:
             raise ValueError
         return item
 
-    async def items() -> AsyncIterator[int]:
-        for item in range(3):
-            seen["input"] = var.get()
+    def items() -> Iterator[int]:
+        seen["input"] = var.get()
+        yield from range(4)
+
+    async def items_of_a_loop() -> AsyncIterator[int]:
+        for item in items():
             yield item
 
-    async def main() -> None:
-        token = var.set("mine")
-        results = aconcurrent_map(
-            fn, items(), workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
-            setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)),
-            fatal=note("fatal", False),
-        )  # fmt: skip
-        var.reset(token)
-        assert [item async for item in results] == [0, 1, 2]
-
-    run(main())
-    names = {"fn", "input", "key", "priority", "item_id", "setup", "on", "backoff", "fatal"}
-    assert seen == dict.fromkeys(names, "mine")
+    source: Any = list(range(4)) if kind is list else items() if mapped.run is None else items_of_a_loop()
+    token = var.set("mine")
+    results: Any = (concurrent_map if mapped.run is None else aconcurrent_map)(
+        asynchronous(fn) if mapped.is_async else fn, source,
+        workers=2, key=note("key", 0), priority=note("priority", 0), item_id=note("item_id", 0),
+        limits=Budget(100, cost=note("cost", 1)), fatal=note("fatal", False),
+        setup=note("setup", None), retry=Retry(1, note("on", True), backoff=note("backoff", 0)),
+    )  # fmt: skip
+    var.reset(token)
+    assert (list(results) if mapped.run is None else mapped.run(collect(results))) == list(range(4))
+    names = {"fn", "key", "priority", "item_id", "cost", "fatal", "setup", "on", "backoff"}
+    assert seen == dict.fromkeys(names if kind is list else names | {"input"}, "mine")
 
 
 class Unsized:
@@ -509,59 +427,26 @@ def test_fn_and_setup_run_under_no_lock_in_any_loop(run: Run) -> None:
     assert held == [False] * 6
 
 
-@pytest.mark.parametrize("progress", [False, True])
-@in_callers_loops
-def test_a_cancellation_during_the_end_leaves_no_task(run: Run, progress: bool) -> None:
-    async def main() -> None:
-        begun, cancelled, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+@in_each_loop
+async def test_aclose_frees_what_nobody_took_and_an_input_that_nobody_read() -> None:
+    async def fn(item: int) -> Large:
+        result = Large()
+        made.append(weakref.ref(result))
+        return result
 
-        async def fn(item: int) -> None:
-            begun.set()
-            try:
-                await asyncio.sleep(DEADLINE)
-            except asyncio.CancelledError:
-                cancelled.set()
-                await over.wait()
-                raise
-
-        options: dict[str, Any] = {"progress": lambda seen: None} if progress else {}
-        consumer = asyncio.get_running_loop().create_task(collected(fn, range(3), workers=2, **options))
-        await begun.wait()
-        consumer.cancel()
-        await cancelled.wait()
-        consumer.cancel()  # while the map ends
+    made: list[weakref.ref[Large]] = []
+    results = aconcurrent_map(fn, range(4), workers=2)
+    await anext(results)
+    while len(made) < 4:
         await asyncio.sleep(0)
-        over.set()
-        with pytest.raises(asyncio.CancelledError):
-            await consumer
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(main())
-
-
-@in_callers_loops
-def test_aclose_frees_what_nobody_took_and_an_input_that_nobody_read(run: Run) -> None:
-    async def main() -> None:
-        async def fn(item: int) -> Large:
-            result = Large()
-            made.append(weakref.ref(result))
-            return result
-
-        made: list[weakref.ref[Large]] = []
-        results = aconcurrent_map(fn, range(4), workers=2)
-        await anext(results)
-        while len(made) < 4:
-            await asyncio.sleep(0)
-        await results.aclose()
-        items = LargeInput()
-        made.append(weakref.ref(items))
-        unread = aconcurrent_map(fn, items)
-        del items
-        await unread.aclose()
-        gc.collect()
-        assert [one() for one in made] == [None] * 5
-
-    run(main())
+    await results.aclose()
+    items = LargeInput()
+    made.append(weakref.ref(items))
+    unread = aconcurrent_map(fn, items)
+    del items
+    await unread.aclose()
+    gc.collect()
+    assert [one() for one in made] == [None] * 5
 
 
 @in_callers_loops
@@ -687,31 +572,29 @@ assert not noise, noise
 """)
 
 
-def test_a_cancellation_of_aclose_is_raised_when_all_calls_have_ended() -> None:
-    async def main() -> None:
-        begun, seen, proceed, ended = (asyncio.Event() for _ in range(4))
+@in_each_loop
+async def test_a_cancellation_of_aclose_is_raised_when_all_calls_have_ended() -> None:
+    begun, seen, proceed, ended = (asyncio.Event() for _ in range(4))
 
-        async def fn(item: int) -> int:
-            if item:
-                begun.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    seen.set()
-                    await proceed.wait()
-                    ended.set()
-            return item
+    async def fn(item: int) -> int:
+        if item:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                seen.set()
+                await proceed.wait()
+                ended.set()
+        return item
 
-        results = aconcurrent_map(fn, [0, 1], workers=2)
-        assert await anext(results) == 0
-        await begun.wait()
-        closing = asyncio.create_task(results.aclose())
-        await seen.wait()
-        closing.cancel()
-        await asyncio.sleep(0)
-        proceed.set()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        assert ended.is_set()
-
-    asyncio.run(main())
+    results = aconcurrent_map(fn, [0, 1], workers=2)
+    assert await anext(results) == 0
+    await begun.wait()
+    closing = asyncio.create_task(results.aclose())
+    await seen.wait()
+    closing.cancel()
+    await asyncio.sleep(0)
+    proceed.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert ended.is_set()

@@ -10,7 +10,6 @@ from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
-    Batch,
     Breaker,
     BreakerOpen,
     Budget,
@@ -42,18 +41,6 @@ def test_more_failures_than_max_failures_end_the_map(mapped: Way, errors: str) -
         assert [(one.item, one.ok) for one in results] == [(0, True), (1, False), (2, True), (3, False), (4, True)]
 
 
-@everywhere
-def test_as_many_failures_as_max_failures_do_not(mapped: Way) -> None:
-    def fn(item: int) -> int:
-        if item < 2:
-            raise OSError(item)
-        return item
-
-    assert mapped(fn, range(5), errors="drop", max_failures=2) == [2, 3, 4]
-    with pytest.raises(TooManyFailures):
-        mapped(fn, range(5), errors="drop", max_failures=0)
-
-
 KINDS: dict[str, Any] = {
     "class": PermissionError,
     "tuple": (KeyError, OSError),
@@ -81,32 +68,6 @@ def test_a_fatal_error_ends_the_map_at_once(mapped: Way, fatal: Any) -> None:
     assert calls.count(3) == 1
     assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
     assert [(one.item, one.ok) for one in results] == [(0, True), (1, False), (2, True)]
-
-
-@everywhere
-def test_a_fatal_error_of_a_batch_is_not_split(mapped: Way) -> None:
-    calls: list[list[int]] = []
-
-    def fn(items: list[int]) -> list[int]:
-        calls.append(items)
-        raise PermissionError
-
-    with pytest.raises(PermissionError):
-        mapped(fn, range(8), batch=Batch(8, linger=3_600), errors="return", retry=3, fatal=PermissionError)
-    assert len(calls) == 1
-
-
-@everywhere
-def test_errors_that_fn_did_not_raise_may_be_fatal(mapped: Way) -> None:
-    with pytest.raises(BudgetExceeded):
-        mapped(str, range(10), limits=Budget(3), errors="drop", fatal=BudgetExceeded)
-
-    def key(item: int) -> int:
-        return 1 // item
-
-    for fatal in (ZeroDivisionError, lambda error: isinstance(error, ZeroDivisionError)):
-        with pytest.raises(ZeroDivisionError):
-            mapped(str, [1, 0], key=key, errors="drop", fatal=fatal)
 
 
 @everywhere
@@ -197,18 +158,3 @@ def test_a_deferral_is_not_fatal_and_a_predicate_that_raises_fails_the_item() ->
     (outcome,) = mapped(fail, [1], errors="return", fatal=broken)
     assert isinstance(outcome.error, LookupError)
     assert isinstance(outcome.error.__cause__, OSError)
-
-
-BAD: list[dict[str, Any]] = [
-    {"max_failures": -1, "errors": "drop"},
-    {"max_failures": True, "errors": "drop"},
-    {"max_failures": 1},
-    {"fatal": 1},
-    {"fatal": (int,)},
-]
-
-
-@pytest.mark.parametrize("options", BAD, ids=str)
-def test_bad_options(options: dict[str, Any]) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"max_failures: |fatal: "):
-        mapped(str, [1], **options)

@@ -1,12 +1,14 @@
-"""Successes of fast calls are handled some at a time, but none waits while somebody needs it."""
+"""Successes of fast calls are handled some at a time, but none waits while somebody needs it. An item that was read
+does not wait for the next one."""
 
 from contextlib import closing
 from threading import Event
+from typing import Any
 
 import pytest
 from support.threads import DEADLINE, Threads, wait_asleep
 
-from manytail import concurrent_map
+from manytail import Concurrency, concurrent_map
 
 
 def test_fast_calls_are_handled_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +83,50 @@ def test_an_interruption_of_stats_ends_the_map(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.undo()
         assert list(results) == []
         second.go_on.set()
+
+
+# ---------------------------------------------------------------------------------------------------- items that come
+GATES: list[dict[str, Any]] = [{}, {"limits": Concurrency(5)}]
+
+
+@pytest.mark.parametrize("options", GATES, ids=["no gate", "gate"])
+def test_an_item_that_was_read_does_not_wait_for_the_next_one(options: dict[str, Any]) -> None:
+    """Nor for the consumer."""
+    first_taken, begun = Event(), Event()
+
+    def call(value: int) -> int:
+        if value == 1:
+            begun.set()
+        return value
+
+    def key(value: int) -> int:
+        if value > 0:
+            (first_taken if value == 1 else begun).wait()
+        return value
+
+    with closing(concurrent_map(call, [0, 1, 2], key=key, workers=2, **options)) as results:
+        assert next(results) == 0
+        first_taken.set()
+        begun.wait()
+        assert list(results) == [1, 2]
+
+
+@pytest.mark.parametrize("options", GATES, ids=["no gate", "gate"])
+def test_an_item_that_was_read_while_all_workers_ran_starts_with_the_end_of_a_call(options: dict[str, Any]) -> None:
+    last_is_read, taken = Event(), Event()
+
+    def call(value: int) -> int:
+        if value == 0:
+            last_is_read.wait()
+        return value
+
+    def key(value: int) -> int:
+        if value == 2:
+            last_is_read.set()
+            taken.wait()
+        return value
+
+    with closing(concurrent_map(call, [0, 1, 2], key=key, workers=1, **options)) as results:
+        assert [next(results), next(results)] == [0, 1]
+        taken.set()
+        assert list(results) == [2]

@@ -230,24 +230,27 @@ def test_an_answer_that_is_no_http_is_an_attempt(server: Server, ask: Any) -> No
     assert server.asked == ["a", "a"]
 
 
-@each_client
-def test_a_connection_that_fails_is_an_attempt(ask: Any) -> None:
-    """Nobody listens at the port that was free a moment ago."""
+def where_nobody_listens(server: Server) -> str:
+    """The port was free a moment ago."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        assert failure(ask, f"{url}/a") == "failed after 3 attempts"
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+FAILING: dict[str, tuple[Callable[[Server], str], int]] = {
+    "nobody listens": (where_nobody_listens, 3),
+    "a host without an address": (lambda server: "http://nothing.invalid", 3),
+    "a server that speaks no TLS": (lambda server: server.url.replace("http:", "https:"), 3),
+    "no request": (lambda server: "gopher://127.0.0.1", 1),
+}
 
 
 @each_client
-def test_a_host_that_has_no_address_is_an_attempt(ask: Any) -> None:
-    assert failure(ask, "http://nothing.invalid/a") == "failed after 3 attempts"
-
-
-@each_client
-def test_a_handshake_that_fails_is_an_attempt(server: Server, ask: Any) -> None:
-    """The server does not speak TLS."""
-    assert failure(ask, f"{server.url.replace('http:', 'https:')}/a") == "failed after 3 attempts"
+@pytest.mark.parametrize(("where", "attempts"), FAILING.values(), ids=FAILING)
+def test_a_connection_that_fails_is_an_attempt_and_what_is_no_request_fails_at_once(
+    server: Server, ask: Any, where: Callable[[Server], str], attempts: int
+) -> None:
+    assert failure(ask, f"{where(server)}/a") == f"failed after {attempts} attempt{'s' if attempts > 1 else ''}"
 
 
 @pytest.mark.skipif("httpx" not in CLIENTS, reason="no httpx here")
@@ -256,11 +259,6 @@ def test_a_proxy_that_refuses_is_an_attempt(server: Server) -> None:
         importlib.import_module("httpx").get(url, proxy=server.url)
 
     assert failure(ask, "https://nothing.invalid/a") == "failed after 3 attempts"
-
-
-@each_client
-def test_what_is_no_request_fails_at_once(ask: Any) -> None:
-    assert failure(ask, "gopher://127.0.0.1/a") == "failed after 1 attempt"
 
 
 # ---------------------------------------------------------------------------------------------------- what is read

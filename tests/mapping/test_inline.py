@@ -25,7 +25,6 @@ from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_
 
 from manytail import (
     AsyncCaller,
-    Batch,
     Budget,
     Caller,
     Concurrency,
@@ -224,19 +223,6 @@ def test_calls_start_in_the_same_order_each_time(options: dict[str, Any], expect
         assert log.calls() == expected
 
 
-def test_an_item_that_is_tried_again_goes_before_new_ones() -> None:
-    log = Log()
-
-    def fn(item: int) -> int:
-        log.fn(item)
-        if log.calls().count(item) == 1:
-            raise ValueError(item)
-        return item
-
-    assert list(run(fn, range(3), retry=Retry(1, backoff=0))) == [0, 1, 2]
-    assert log.calls() == [0, 0, 1, 1, 2, 2]
-
-
 def test_a_call_waits_inside_next_for_its_retry_and_its_rate() -> None:
     began: list[float] = []
 
@@ -256,12 +242,6 @@ def test_one_worker_counts() -> None:
     assert results.stats().workers == 1
     with pytest.raises(ValueError, match=r"max_in_flight: 1 \(expected: .* workers x batch, which is 2\)"):
         run(str, [1], batch=2, max_in_flight=1)
-
-
-@pytest.mark.parametrize("workers", ["Inline", "", b"inline"])
-def test_another_string_is_refused(workers: Any) -> None:
-    with pytest.raises(TypeError, match=r'^workers: .* \(expected: an int >= 1, or .*, or "inline"\)'):
-        concurrent_map(str, [1], workers=workers)
 
 
 def test_where_items_come_from_a_loop_or_from_threads_it_is_refused() -> None:
@@ -295,11 +275,6 @@ def test_what_a_late_call_raised_is_the_cause_of_its_timeout() -> None:
     (failed,) = run(fn, [7], timeout=0.01, errors="return")
     assert isinstance(failed.error, TimeoutError)
     assert repr(failed.error.__cause__) == "LookupError(7)"
-
-
-def test_a_batch_that_took_too_long_fails_all_its_items() -> None:
-    results = list(run(lambda items: time.sleep(0.02) or items, range(2), batch=2, timeout=0.01, errors="return"))
-    assert [type(one.error) for one in results] == [TimeoutError] * 2
 
 
 def test_the_deadline_fails_the_call_that_passes_it_and_all_items_left() -> None:
@@ -380,15 +355,6 @@ def test_setup_is_entered_at_the_first_call_and_left_at_the_end() -> None:
     assert log == ["enter", "it", "it", "leave"]
     list(run(lambda item, resource: None, [], setup=resource))
     assert log == ["enter", "it", "it", "leave"]
-
-
-@inline
-def test_what_setup_raises_fails_the_map(mapped: Way) -> None:
-    def setup() -> None:
-        raise LookupError("setup")
-
-    with pytest.raises(LookupError, match="setup"):
-        mapped(lambda item, resource: None, [1], setup=setup)
 
 
 # ---------------------------------------------------------------------------------------------------- async fn
@@ -614,7 +580,12 @@ def test_what_an_interrupted_map_has_not_recorded_is_recorded_at_exit(tmp_path: 
     assert Shared(tmp_path / "a.db", "a").remembered() == 1
 
 
-def test_what_is_recorded_at_exit_keeps_no_map_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ends", ["closed", "dropped"])
+def test_what_an_interrupted_map_has_not_recorded_is_recorded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """By close, or at the exit of the interpreter. What waits for that keeps no map alive."""
+
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
@@ -624,29 +595,14 @@ def test_what_is_recorded_at_exit_keeps_no_map_alive(tmp_path: Path, monkeypatch
         results = run(str, range(3), remember=shared)
         with pytest.raises(KeyboardInterrupt):
             next(results)
-    scheduler = weakref.ref(results._runner.scheduler)
-    del results
-    gc.collect()
-    assert scheduler() is None
-    _remember._record_at_exit()
-    assert shared.remembered() == 1
-
-
-def test_what_an_interrupted_map_has_not_recorded_is_recorded_by_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = Shared(tmp_path / "a.db", "a")
-    record = shared._store().record
-
-    def interrupted(*arguments: Any) -> None:
-        monkeypatch.setattr(shared._store(), "record", record)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(shared._store(), "record", interrupted)
-    results = run(str, range(3), remember=shared)
-    with pytest.raises(KeyboardInterrupt):
-        next(results)
-    results.close()
+    if ends == "closed":
+        results.close()
+    else:
+        scheduler = weakref.ref(results._runner.scheduler)
+        del results
+        gc.collect()
+        assert scheduler() is None
+        _remember._record_at_exit()
     assert shared.remembered() == 1
 
 
@@ -864,40 +820,6 @@ def test_an_error_that_is_kept_keeps_no_map_alive(mapped: Way, fails: str) -> No
 def test_next_inside_fn_is_refused() -> None:
     with pytest.raises(ValueError, match="already executing"):
         next(results := run(lambda item: next(results), [1]))
-
-
-def test_the_resource_hears_of_the_error_that_ends_the_map() -> None:
-    heard: list[Any] = []
-
-    class Listening:
-        def __enter__(self) -> None:
-            return None
-
-        def __exit__(self, kind: Any, *error: Any) -> None:
-            heard.append(kind)
-
-    def fn(item: int, resource: Any) -> None:
-        raise LookupError(item)
-
-    with pytest.raises(LookupError):
-        list(run(fn, [1], setup=Listening))
-    assert heard == [LookupError]
-
-
-def test_an_error_of_the_input_comes_after_the_results_before_it() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise LookupError("input")
-
-    results = run(str, items())
-    assert next(results) == "1"
-    with pytest.raises(LookupError, match="input"):
-        next(results)
-
-
-def test_budget_and_batches_of_a_list(tmp_path: Path) -> None:
-    results = list(run(lambda items: items, range(6), batch=Batch(4), limits=Budget(5), errors="return"))
-    assert [one.ok for one in results] == [True] * 5 + [False]
 
 
 def test_ctrl_c_in_the_input_does_not_wait_for_the_items_before_it() -> None:

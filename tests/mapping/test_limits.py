@@ -5,14 +5,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextvars import Context, copy_context
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
-from support.maps import Way, concurrently, everywhere, mapped
+from support.maps import Way, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
@@ -25,7 +23,6 @@ from manytail import (
     Delivery,
     Rate,
     Retry,
-    RetryLater,
     concurrent_map,
 )
 from manytail.mapping._item import Batch as BatchOfItems
@@ -79,39 +76,6 @@ def test_a_key_that_cannot_be_shown_fails_no_map(mapped: Way) -> None:
     assert "a key of type" in str(results[-1].error)
 
 
-@everywhere
-def test_a_probe_that_succeeds_closes_the_breaker(mapped: Way) -> None:
-    calls: list[int] = []
-
-    def fn(item: int) -> int:
-        calls.append(item)
-        if len(calls) <= 4:
-            raise OSError(item)
-        return item
-
-    assert mapped(fn, range(20), workers=1, breaker=Breaker(2, reset=0.01), retry=Retry(4, backoff=0)) == list(
-        range(20)
-    )
-    assert len(calls) == 24
-
-
-def test_an_item_that_waits_for_its_retry_fails_with_its_key_and_names_its_own_error() -> None:
-    def fn(item: int) -> None:
-        raise OSError(item)
-
-    failures = mapped(
-        fn,
-        [1, 2],
-        workers=1,
-        breaker=Breaker(1, reset=3_600, when_open="fail"),
-        retry=Retry(3, backoff=3_600),
-        errors="return",
-    )
-    assert [type(failure.error) for failure in failures] == [BreakerOpen, BreakerOpen]
-    assert [repr(failure.error.__cause__) for failure in failures] == ["OSError(1)", "None"]
-    assert [failure.attempts for failure in failures] == [1, 0]
-
-
 # ---------------------------------------------------------------------------------------------------- cost and budget
 @everywhere
 def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Way) -> None:
@@ -128,30 +92,6 @@ def test_a_budget_is_never_exceeded_and_others_go_on(mapped: Way) -> None:
     refused = [one.error for one in results if not one.ok]
     assert len(refused) == 67
     assert {type(error) for error in refused} == {BudgetExceeded}
-
-
-@everywhere
-def test_a_retry_beyond_the_budget_fails_with_its_own_error(mapped: Way) -> None:
-    def fn(item: int) -> None:
-        raise OSError(item)
-
-    (failure,) = mapped(fn, [1], limits=Budget(2), retry=Retry(9, backoff=0), errors="return")
-    assert isinstance(failure.error, OSError)
-    assert failure.attempts == 2
-
-
-@everywhere
-def test_a_deferred_call_costs_nothing(mapped: Way) -> None:
-    calls: list[int] = []
-
-    def fn(item: int) -> int:
-        calls.append(item)
-        if len(calls) <= 5:
-            raise RetryLater(0)
-        return item
-
-    assert mapped(fn, [1, 2], limits=Budget(2), workers=1) == [1, 2]
-    assert len(calls) == 7
 
 
 @pytest.mark.parametrize("options", [{}, {"keyed": True, "per_key": 2}, {"batch": Batch(8)}], ids=["", "keys", "batch"])
@@ -206,109 +146,6 @@ def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- rates
-class Service(ThreadingHTTPServer):
-    """Answers every request, and keeps a log of them: when, and which key."""
-
-    daemon_threads = True
-    log: list[tuple[float, str]]
-    refusals = 0  # so many requests of key a it answers with 429 and Retry-After
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Service
-
-    def do_GET(self) -> None:
-        now = monotonic()
-        key = self.path.split("/")[1]
-        self.server.log.append((now, key))
-        busy = self.server.refusals > 0 and key == "a"
-        self.server.refusals -= busy
-        self.send_response(429 if busy else 200)
-        if busy:
-            self.send_header("Retry-After", "0.3")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *arguments: Any) -> None:
-        """Keeps the log of the HTTP server off the terminal."""
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service(("127.0.0.1", 0), Handler) as server:
-        server.log = []
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def fetch(service: Service, path: str) -> int:
-    connection = HTTPConnection(*service.server_address[:2], timeout=60)  # type: ignore[arg-type]
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        if answer.status == 429:
-            raise RetryLater(float(answer.headers["Retry-After"]))
-        return answer.status
-    finally:
-        connection.close()
-
-
-def most_in(times: list[float], seconds: float) -> int:
-    """The most events in any window of that length."""
-    times = sorted(times)
-    return max(sum(begin <= time <= begin + seconds for time in times) for begin in times)
-
-
-@everywhere
-def test_the_service_sees_the_rate_in_every_window(mapped: Way, service: Service) -> None:
-    """A request may reach the log late, on a busy machine by any time: so a window may have as many more as workers."""
-    workers = 8
-    assert mapped(lambda item: fetch(service, f"/a/{item}"), range(80), limits=Rate(40), workers=workers) == [200] * 80
-    times = [time for time, _ in service.log]
-    assert max(times) - min(times) >= (79 - workers) / 40 - 0.1
-    for seconds in (0.25, 0.5, 1.0):
-        assert most_in(times, seconds) <= 1 + 40 * (seconds + 0.1) + workers
-
-
-@everywhere
-def test_the_service_sees_the_rate_of_every_key(mapped: Way, service: Service) -> None:
-    keys = "abcd"
-    items = [(number, keys[number % 4]) for number in range(80)]
-    limit = Rate(20, per_key=True)
-    options: dict[str, Any] = {"key": lambda item: item[1], "limits": limit, "workers": 3, "order": "completion"}
-    mapped(lambda item: fetch(service, f"/{item[1]}/{item[0]}"), items, **options)
-    for key in keys:
-        times = [time for time, seen in service.log if seen == key]
-        assert len(times) == 20
-        for seconds in (0.125, 0.25, 0.5):
-            assert most_in(times, seconds) <= 1 + 20 * (seconds + 0.1) + 3
-
-
-@concurrently
-def test_no_call_of_a_key_starts_inside_a_retry_after_window(mapped: Way, service: Service) -> None:
-    """The service answers 429 with Retry-After a few times. With retries=1 no item fails."""
-    service.refusals = 3
-    starts: list[tuple[float, str]] = []
-    windows: list[tuple[float, float]] = []
-
-    def fn(item: tuple[int, str]) -> int:
-        starts.append((monotonic(), item[1]))
-        try:
-            return fetch(service, f"/{item[1]}/{item[0]}")
-        except RetryLater as error:
-            windows.append((monotonic(), error.after))
-            raise
-
-    items = [(number, "ab"[number % 2]) for number in range(60)]
-    assert mapped(fn, items, key=lambda item: item[1], workers=1, retry=1) == [200] * 60
-    assert len(windows) == 3
-    inside = [at for at, key in starts if key == "a" for begin, after in windows if begin < at < begin + after]
-    assert inside == []
-
-
 def test_a_wake_up_that_comes_while_the_timer_looks_is_not_lost() -> None:
     """The limit has room again when the timer's thread has looked, and before it waits."""
     limit = Concurrency(1)

@@ -1,4 +1,5 @@
 """stop(), stats() and the block of a map's results."""
+
 import asyncio
 import contextlib
 import gc
@@ -11,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.maps import Gate, collect, in_callers_loops
+from support.maps import Gate, LoopGate, collect, in_each_loop
 from support.threads import DEADLINE, Threads, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import Quantiles, Retry, RetryLater, Stats, aconcurrent_map, concurrent_map
+from manytail import Quantiles, Retry, Stats, aconcurrent_map, concurrent_map
 from manytail._timings import Timings
 
 
@@ -120,33 +121,6 @@ def test_stop_from_a_signal_handler() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_block_closes_the_map() -> None:
-    with concurrent_map(abs, range(10**6), workers=2) as results:
-        assert next(results) == 0
-    assert list(results) == []
-    assert results._runner.stopping
-
-
-def test_close_drops_the_results_that_nobody_took() -> None:
-    class Result:
-        pass
-
-    made: list[weakref.ref[Result]] = []
-
-    def fn(item: int) -> Result:
-        result = Result()
-        made.append(weakref.ref(result))
-        return result
-
-    results = concurrent_map(fn, range(4), workers=1)
-    next(results)
-    wait_until(lambda: results.stats().done == 4)
-    assert made[3]() is not None
-    results.close()
-    gc.collect()
-    assert [result() for result in made] == [None] * 4
-
-
 def test_close_from_another_thread_ends_the_waiting_one_after_the_running_calls() -> None:
     gate = Gate()
     results = concurrent_map(gate, range(9), workers=2)
@@ -183,22 +157,6 @@ def test_stats_count_items_and_calls() -> None:
     assert stats.rate > 0
     assert 0 < stats.ran.p50 <= stats.ran.p95 <= stats.ran.p99 <= stats.ran.max <= stats.seconds
     assert 0 <= stats.waited.p50 <= stats.waited.max <= stats.seconds + 1
-
-
-def test_stats_count_deferred_and_deduplicated_items() -> None:
-    deferred: list[int] = []
-
-    def fn(item: int) -> int:
-        if item == 1 and len(deferred) < 2:
-            deferred.append(item)
-            raise RetryLater(0)
-        return item
-
-    results = concurrent_map(fn, [0, 1, 2, 0, 1, 0], workers=1, dedup=5)
-    assert list(results) == [0, 1, 2, 0, 1, 0]
-    stats = results.stats()
-    assert (stats.done, stats.failed, stats.retried, stats.deferred, stats.remembered) == (6, 0, 0, 2, 3)
-    assert stats.calls == 5  # three that returned, and two that were deferred
 
 
 def test_an_item_waits_from_being_read_to_the_start_of_its_last_call() -> None:
@@ -269,88 +227,58 @@ def test_quantiles_are_exact_to_five_percent(scale: float) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ in the caller's loop
-class LoopGate:
-    """Calls wait at it until it opens."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.ended: list[int] = []
-        self.opened = asyncio.Event()
-
-    async def __call__(self, item: int) -> int:
-        self.begun.append(item)
-        try:
-            await self.opened.wait()
-            return item
-        finally:
-            self.ended.append(item)
-
-    async def full(self, calls: int) -> None:
-        while len(self.begun) < calls:
-            await asyncio.sleep(0)
-
-
-@in_callers_loops
-def test_asynchronous_stop_yields_the_results_of_running_calls(run: Any) -> None:
-    async def main() -> None:
-        gate = LoopGate()
-        async with aconcurrent_map(gate, range(100), workers=3) as results:
-            assert results.stats() == Stats(workers=3)
-            taking = asyncio.ensure_future(collect(results))
-            await gate.full(3)
-            thread = threading.Thread(target=results.stop)  # from any thread
-            thread.start()
-            thread.join()
-            gate.opened.set()
-            taken = await taking
-        assert taken == gate.begun
-        assert results.stats().done == len(taken) < 100
-
-    run(main())
-
-
-@in_callers_loops
-def test_leaving_the_asynchronous_block_cancels_the_calls(run: Any) -> None:
-    async def main() -> None:
-        gate = LoopGate()
-
-        async def fn(item: int) -> int:
-            return item if item == 0 else await gate(item)
-
-        async with aconcurrent_map(fn, range(9), workers=2) as results:
-            assert await anext(results) == 0
-            await gate.full(2)
-        assert sorted(gate.ended) == sorted(gate.begun) == [1, 2]
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        with pytest.raises(StopAsyncIteration):
-            await anext(results)
-        await results.aclose()  # may be called again
-
-    run(main())
-
-
-@in_callers_loops
-def test_aclose_while_another_task_takes_ends_both(run: Any) -> None:
-    async def main() -> None:
-        gate = LoopGate()
-        results = aconcurrent_map(gate, range(9), workers=2)
+@in_each_loop
+async def test_asynchronous_stop_yields_the_results_of_running_calls() -> None:
+    gate = LoopGate()
+    async with aconcurrent_map(gate, range(100), workers=3) as results:
+        assert results.stats() == Stats(workers=3)
         taking = asyncio.ensure_future(collect(results))
-        await gate.full(2)
-        with pytest.raises(RuntimeError, match="already executing"):
-            await anext(results)
-        await results.aclose()
-        assert await taking == []
-        assert sorted(gate.ended) == [0, 1]
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        with pytest.raises(StopAsyncIteration):
-            await anext(results)
+        await gate.full(3)
+        thread = threading.Thread(target=results.stop)  # from any thread
+        thread.start()
+        thread.join()
+        gate.opened.set()
+        taken = await taking
+    assert taken == gate.begun
+    assert results.stats().done == len(taken) < 100
 
-    run(main())
+
+@in_each_loop
+async def test_leaving_the_asynchronous_block_cancels_the_calls() -> None:
+    gate = LoopGate()
+
+    async def fn(item: int) -> int:
+        return item if item == 0 else await gate(item)
+
+    async with aconcurrent_map(fn, range(9), workers=2) as results:
+        assert await anext(results) == 0
+        await gate.full(2)
+    assert sorted(gate.ended) == sorted(gate.begun) == [1, 2]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    with pytest.raises(StopAsyncIteration):
+        await anext(results)
+    await results.aclose()  # may be called again
+
+
+@in_each_loop
+async def test_aclose_while_another_task_takes_ends_both() -> None:
+    gate = LoopGate()
+    results = aconcurrent_map(gate, range(9), workers=2)
+    taking = asyncio.ensure_future(collect(results))
+    await gate.full(2)
+    with pytest.raises(RuntimeError, match="already executing"):
+        await anext(results)
+    await results.aclose()
+    assert await taking == []
+    assert sorted(gate.ended) == [0, 1]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    with pytest.raises(StopAsyncIteration):
+        await anext(results)
 
 
 @pytest.mark.parametrize("setup", [False, True])
-@in_callers_loops
-def test_asynchronous_results_that_are_collected_end_the_map(run: Any, setup: bool) -> None:
+@in_each_loop
+async def test_asynchronous_results_that_are_collected_end_the_map(setup: bool) -> None:
     closed: list[int] = []
 
     @contextlib.contextmanager
@@ -358,27 +286,24 @@ def test_asynchronous_results_that_are_collected_end_the_map(run: Any, setup: bo
         yield 1
         closed.append(1)
 
-    async def main() -> None:
-        gate = LoopGate()
+    gate = LoopGate()
 
-        async def fn(item: int, resource: Any = None) -> int:
-            return item if item == 0 else await gate(item)
+    async def fn(item: int, resource: Any = None) -> int:
+        return item if item == 0 else await gate(item)
 
-        more: dict[str, Any] = {"setup": resource, "progress": lambda seen: None, "timeout": 3_600} if setup else {}
-        results = aconcurrent_map(fn, range(9), workers=2, **more)
-        assert await anext(results) == 0
-        await gate.full(1)
-        made = weakref.ref(results)
-        del results
-        gc.collect()
-        assert made() is None
-        async with asyncio.timeout(DEADLINE):
-            while asyncio.all_tasks() != {asyncio.current_task()}:
-                await asyncio.sleep(0)
-        assert sorted(gate.ended) == sorted(gate.begun)
-        assert closed == [1] * setup
-
-    run(main())
+    more: dict[str, Any] = {"setup": resource, "progress": lambda seen: None, "timeout": 3_600} if setup else {}
+    results = aconcurrent_map(fn, range(9), workers=2, **more)
+    assert await anext(results) == 0
+    await gate.full(1)
+    made = weakref.ref(results)
+    del results
+    gc.collect()
+    assert made() is None
+    async with asyncio.timeout(DEADLINE):
+        while asyncio.all_tasks() != {asyncio.current_task()}:
+            await asyncio.sleep(0)
+    assert sorted(gate.ended) == sorted(gate.begun)
+    assert closed == [1] * setup
 
 
 @pytest.mark.thread_unsafe(reason="looks at all that cannot be raised")

@@ -59,57 +59,50 @@ def check_rate(starts, rate, workers=0):
 WORKER = """
 import os, sys, time
 from manytail import Rate, Shared, concurrent_map
-log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+url, log, items, rate, per_key = sys.argv[1:]
+log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def fn(item):
-    os.write(log, b"%.6f\\n" % time.time())
+    os.write(log, b"%d %.6f\\n" % (item % 3, time.time()))
     return item
 print("ready", flush=True)
 sys.stdin.readline()
-rate = Rate(100.0, shared=Shared(sys.argv[1], "a"), name="rate")
-for result in concurrent_map(fn, range(int(sys.argv[3])), limits=rate, workers=2):
+limit = Rate(float(rate), per_key=per_key == "True", shared=Shared(url, "a"), name="rate")
+for result in concurrent_map(
+    fn, range(int(items)), limits=limit, key=lambda item: item % 3, workers=2, order="completion"
+):
     print(result, flush=True)
 """
 
 
-def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database, tmp_path):
-    log = tmp_path / "log"
-
-    def start(items):
-        command = [sys.executable, "-c", WORKER, database.url, str(log), str(items)]
-        return subprocess.Popen(
-            command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    processes = [start(60), start(60), start(100_000)]
+@pytest.mark.parametrize(("amount", "per_key", "items"), [(100.0, False, 60), (20.0, True, 30)], ids=["all", "keys"])
+def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database, tmp_path, amount, per_key, items):
+    """The service's log has no window with more starts than the rate allows, of all calls or of each key."""
+    log, killed_after = tmp_path / "log", items // 3
+    command = [sys.executable, "-c", WORKER, database.url, str(log)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    processes = [
+        subprocess.Popen([*command, str(number), str(amount), str(per_key)], env=environment(), text=True, **pipes)
+        for number in (items, items, 100_000)
+    ]
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    for _ in range(20):
+    for _ in range(killed_after):
         processes[2].stdout.readline()
     os.kill(processes[2].pid, KILL)
     for process in processes:
         _, said = process.communicate(timeout=4 * DEADLINE)
         assert process.returncode in (0, KILLED_CODE), said
-    starts = [float(line) for line in log.read_text().split()]
-    assert len(starts) >= 140
-    check_rate(starts, 100.0, workers=3 * 2)
-
-
-@everywhere
-def test_two_maps_of_one_process_share_a_rate(sqlite, mapped):
-    shared, starts = Shared(sqlite.url, "a"), []
-
-    def fn(item):
-        starts.append(time.monotonic())
-        return item
-
-    with Threads() as threads:
-        for task in [threads.start(mapped, fn, range(30), limits=rate(shared, 50.0), workers=2) for _ in range(2)]:
-            assert task.result() == list(range(30))
-    check_rate(starts, 50.0, workers=2 * 2)
-    assert max(starts) - min(starts) >= (59 - 2 * 2) / 50.0 - LATE - 0.01
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert len(lines) >= 2 * items + killed_after
+    for keys in "012" if per_key else ["012"]:
+        starts = [float(at) for key, at in lines if key in keys]
+        assert len(starts) >= 20
+        check_rate(starts, amount, workers=3 * 2)
+    # each key, and the rate of all
+    assert database.query("SELECT count(*) FROM manytail_limits") == [(4 if per_key else 1,)]
 
 
 def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
@@ -123,22 +116,6 @@ def test_slots_that_passed_while_the_map_rested_are_skipped(sqlite):
 
     assert mapped(lambda item: starts.append(item), items(), limits=rate(shared, 1e9), workers=2) == [None] * 4
     assert sorted(starts) == [0, 1, 2, 3]
-
-
-def test_retries_take_slots_too(sqlite):
-    shared, starts, tried = Shared(sqlite.url, "a"), [], set()
-
-    def fn(item):
-        starts.append(time.monotonic())
-        if item not in tried:
-            tried.add(item)
-            raise OSError
-        return item
-
-    options = {"limits": rate(shared, 50.0), "retry": Retry(1, backoff=0.0), "workers": 2}
-    assert mapped(fn, range(15), **options) == list(range(15))
-    assert len(starts) == 30
-    check_rate(starts, 50.0, workers=2)
 
 
 @everywhere
@@ -165,27 +142,6 @@ def test_a_budget_holds_over_all_maps(database, mapped):
     assert mapped(service, [1], limits=budget(shared, 3.0, cost=lambda item: 3.0)) == ["result of 1"]
 
 
-@everywhere
-def test_a_deferred_call_costs_nothing_and_a_retry_that_cannot_fails_with_its_own_error(sqlite, mapped):
-    shared, calls = Shared(sqlite.url, "a"), []
-
-    def fn(item):
-        calls.append(item)
-        if item == 0 and calls.count(0) <= 3:
-            raise RetryLater(0.0)
-        if item == 1:
-            raise OSError("its own")
-        return item
-
-    limit = budget(shared, 2.0)
-    options = {"limits": limit, "retry": Retry(5, backoff=0.0), "errors": "return", "workers": 1}
-    zero, one = mapped(fn, range(2), **options)
-    assert zero.result == 0
-    assert str(one.error) == "its own"
-    assert calls == [0, 0, 0, 0, 1]
-    assert spent_in(shared) == 2.0
-
-
 def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     shared, service = Shared(sqlite.url, "a"), Service()
     mapped(service, range(500), remember=shared)
@@ -193,97 +149,6 @@ def test_what_is_remembered_takes_no_slot_and_costs_nothing(sqlite):
     assert len(mapped(service, range(500), remember=shared, limits=limits)) == 500
     assert spent_in(shared) == 0.0
     assert len(service.calls) == 500
-
-
-def most_cost_in(starts, seconds):
-    """The highest cost of the starts in any window of that many seconds, its first start aside."""
-    starts = sorted(starts)
-    return max(sum(cost for at, cost in starts[i + 1 :] if at < starts[i][0] + seconds) for i in range(len(starts)))
-
-
-@everywhere
-@pytest.mark.parametrize(
-    "rates", [{"cost_rate": 100.0}, {"cost_rate": 100.0, "rate": 1e6}, {"cost_rate": 1e6, "rate": 25.0}]
-)
-def test_two_maps_share_a_rate_of_cost(sqlite, mapped, rates):
-    shared, starts = Shared(sqlite.url, "a"), []
-    costs = [4.0, 1.0, 7.0, 0.0] if "rate" not in rates else [4.0]
-    limits = [
-        Rate(rate, cost=float if name == "cost_rate" else None, shared=shared, name=name)
-        for name, rate in rates.items()
-    ]
-    items = [costs[number % len(costs)] for number in range(20)]
-
-    def fn(cost):
-        starts.append((time.monotonic(), cost))
-        return cost
-
-    with Threads() as threads:
-        for _ in range(2):
-            threads.start(mapped, fn, items, limits=limits, workers=1)
-    assert len(starts) == 40
-    late = 2 * max(costs)  # the calls of both workers may be noted late, on a busy machine by any time
-    for seconds in (0.05, 0.2, 0.5):
-        assert most_cost_in(starts, seconds) <= 100.0 * (seconds + 2 * LATE) + late + 1e-6
-    total = sum(cost for _, cost in starts)
-    assert max(starts)[0] - min(starts)[0] >= (total - 2 * max(costs) - late) / 100.0 - 2 * LATE
-
-
-@everywhere
-def test_a_batch_is_called_with_what_the_budget_has_room_for(sqlite, mapped):
-    shared, calls = Shared(sqlite.url, "a"), []
-
-    def fn(items):
-        calls.extend(items)
-        return [item * 10 for item in items]
-
-    results = mapped(fn, range(10), limits=budget(shared, 7), batch=4, workers=1, errors="return", retry=2)
-    assert calls == list(range(7))
-    assert [one.result for one in results[:7]] == [item * 10 for item in range(7)]
-    assert [(type(result.error), result.attempts) for result in results[7:]] == [(BudgetExceeded, 0)] * 3
-    assert spent_in(shared) == 7
-
-
-@everywhere
-def test_what_a_batch_costs_when_it_fails_is_deferred_and_is_split(sqlite, mapped):
-    shared, calls = Shared(sqlite.url, "a"), []
-
-    def fn(items):
-        calls.append(list(items))
-        if 3 in items:
-            raise ValueError
-        first = len(calls) == 2
-        return [RetryLater(0.01) if first and item == 0 else item for item in items]
-
-    results = mapped(fn, range(4), limits=budget(shared, 9), batch=Batch(4, linger=3_600), workers=1, errors="return")
-    # 0 to 3: 4. 0 and 1, of which 0 is deferred: 1. 2 and 3: 2. 0: 1. So there is room for one of 2 and 3, each alone.
-    assert sorted(map(tuple, calls)) in (
-        [(0,), (0, 1), (0, 1, 2, 3), (2,), (2, 3)],
-        [(0,), (0, 1), (0, 1, 2, 3), (2, 3), (3,)],
-    )
-    assert spent_in(shared) == 9
-    failed = [one for one in results if not one.ok]
-    assert {type(result.error) for result in failed} == {ValueError}
-
-
-@everywhere
-def test_a_deferred_batch_gives_back_only_what_was_taken(sqlite, mapped):
-    """The second item does not fit: it was not paid for."""
-    shared, calls = Shared(sqlite.url, "a"), []
-    limit = budget(shared, 3, cost=float)
-    options = {"limits": limit, "errors": "return", "workers": 1}
-    assert [one.result for one in mapped(str, [2], **options)] == ["2"]
-
-    def fn(items):
-        calls.append(list(items))
-        if len(calls) == 1:
-            raise RetryLater(0.0)
-        return items
-
-    one, two = mapped(fn, [1, 2], batch=Batch(2, linger=3_600.0), **options)
-    assert (one.result, type(two.error), two.attempts) == (1, BudgetExceeded, 0)
-    assert calls == [[1], [1]]
-    assert spent_in(shared) == 3
 
 
 def test_a_retry_after_a_deferral_that_cannot_fails_with_the_error_of_fn(sqlite):
@@ -495,55 +360,7 @@ def test_the_measure_of_windows():
         check_rate(list(itertools.accumulate([0.005] * 200)), 100.0)
 
 
-# ---------------------------------------------------------------------------------------------------- per_key_rate
-KEYED_WORKER = """
-import os, sys, time
-from manytail import Rate, Shared, concurrent_map
-log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-def fn(item):
-    os.write(log, b"%d %.6f\\n" % (item % 3, time.time()))
-    return item
-print("ready", flush=True)
-sys.stdin.readline()
-shared, items = Shared(sys.argv[1], "a"), range(int(sys.argv[3]))
-for result in concurrent_map(
-    fn, items, limits=Rate(20.0, per_key=True, shared=shared, name="keys"), key=lambda item: item % 3, workers=2,
-    order="completion",
-):
-    print(result, flush=True)
-"""
-
-
-def test_processes_keep_the_rate_of_each_key_and_a_killed_one_frees_nothing(database, tmp_path):
-    """The service's log has, for each key, no window with more starts than the rate allows."""
-    log = tmp_path / "log"
-    command = [sys.executable, "-c", KEYED_WORKER, database.url, str(log)]
-    processes = [
-        subprocess.Popen(
-            [*command, str(items)], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for items in (30, 30, 100_000)
-    ]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for _ in range(6):
-        processes[2].stdout.readline()
-    os.kill(processes[2].pid, KILL)
-    for process in processes:
-        process.communicate(timeout=4 * DEADLINE)
-        assert process.returncode in (0, KILLED_CODE)
-    lines = [line.split() for line in log.read_text().splitlines()]
-    assert len(lines) >= 66
-    for key in "012":
-        starts = [float(at) for other, at in lines if other == key]
-        assert len(starts) >= 20
-        check_rate(starts, 20.0, workers=3 * 2)
-    assert database.query("SELECT count(*) FROM manytail_limits") == [(4,)]  # each key, and the rate of all
-
-
+# ---------------------------------------------------------------------------------------------------- rates of keys
 @everywhere
 def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
     """Another map has leased the next hour of one key. Its item waits without a worker; the other keys are called."""
@@ -564,27 +381,6 @@ def test_a_key_at_its_shared_rate_holds_up_no_other(sqlite, mapped):
     calls, results = in_time(attempt, 2, 20, 60)
     assert sorted(calls) == sorted(items[1:])
     assert sum(isinstance(result.error, DeadlineExceeded) for result in results) == 1
-
-
-@everywhere
-def test_the_rates_of_keys_and_of_the_map_hold_together(sqlite, mapped):
-    shared, starts = Shared(sqlite.url, "a"), []
-
-    def fn(item):
-        starts.append((item % 2, time.monotonic()))
-        return item
-
-    limits = [
-        rate(shared, 20.0, name="keys", per_key=True), rate(shared, 30.0), budget(shared, 1_000.0),
-    ]  # fmt: skip
-    options = {"key": lambda item: item % 2, "limits": limits}
-    with Threads() as threads:
-        for task in [threads.start(mapped, fn, range(16), workers=2, **options) for _ in range(2)]:
-            assert task.result() == list(range(16))
-    check_rate([at for _, at in starts], 30.0, workers=2 * 2)
-    for key in (0, 1):
-        check_rate([at for other, at in starts if other == key], 20.0, workers=2 * 2)
-    assert spent_in(shared) == 32.0
 
 
 def test_keys_without_a_stable_encoding_fail_their_items(sqlite):

@@ -1,21 +1,18 @@
 """Several processes on one database: they see each other's records, survive forks and kills, and share limits."""
+
 import itertools
-import multiprocessing
 import os
 import subprocess
 import sys
 
 import pytest
-from support.process import KILL, KILLED_CODE, environment, run_script
+from support.process import KILL, environment, run_script
 from support.threads import DEADLINE
 
 from manytail import Shared
 from manytail.mapping import _shared_tables
-from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
-
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def start(script, *arguments, **options):
@@ -78,13 +75,6 @@ def test_processes_that_begin_at_once_share_one_database(database):
 
 def look_up(shared, ids):
     return shared._store().look_up(ids)
-
-
-def test_a_pickle_works_in_a_spawned_process(database):
-    shared = Shared(database.url, "a")
-    shared._store().record({b"1" * 16: b"x"})
-    with SPAWN.Pool(1) as pool:
-        assert pool.apply(look_up, (shared, [b"1" * 16])) == {b"1" * 16: b"x"}
 
 
 FORK = """
@@ -154,22 +144,3 @@ def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
         assert count % 200 == 0  # only whole groups
         assert count >= reached  # everything that was reported as recorded
         reached = count
-
-
-def test_a_killed_process_wastes_its_lease_and_frees_nothing(database):
-    store = Shared(database.url, "a")._store()
-    script = """
-import os, sys
-from manytail import Shared
-from manytail.mapping._grants import Ask, Terms
-store = Shared(sys.argv[1], "a")._store()
-ask = Ask(b"rate:r", b"rate:r", b"h", 50.0)
-print(store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 50.0)]])[0][0].begin, flush=True)
-os.kill(os.getpid(), 9)
-"""
-    process = start(script, database.url)
-    out, _ = process.communicate(timeout=4 * DEADLINE)
-    assert process.returncode == KILLED_CODE
-    ask = Ask(b"rate:r", b"rate:r", b"other", 1.0)
-    (answer,), _ = store.exchange(1e9, {b"rate:r": Terms(10.0, 1.0)}, [ask], [[(0, 1.0)]])
-    assert answer.begin >= float(out) + 5.0 - 1e-3

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts
-from support.maps import budget, concurrently, everywhere, inline, mapped, rate
+from support.maps import budget, concurrently, everywhere, mapped, rate
 from support.process import KILL, KILLED_CODE, environment
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
@@ -24,7 +24,6 @@ from manytail import (
     RetryLater,
     Shared,
     SharedUnavailable,
-    Stats,
     aconcurrent_map,
     concurrent_map,
 )
@@ -107,22 +106,6 @@ def test_batches_get_only_what_is_not_recorded(sqlite, mapped, fresh, monkeypatc
     assert len(service.calls) <= 31 if fresh else len(service.calls) == 30
     assert max(sizes) <= 4
     assert shared.remembered() == 30
-
-
-def test_items_that_are_equal_share_what_is_recorded(sqlite):
-    shared, service = Shared(sqlite.url, "a"), Service()
-    for _ in range(2):
-        assert mapped(service, [1, 2] * 50, remember=shared, dedup=10) == ["result of 1", "result of 2"] * 50
-    assert sorted(service.calls) == [1, 2]
-
-
-def test_items_of_another_type_are_other_items(sqlite):
-    shared, service = Shared(sqlite.url, "a"), Service()
-    for _ in range(2):
-        assert mapped(service, [1, "1", True, 1.0], remember=shared) == [
-            f"result of {item}" for item in [1, "1", True, 1.0]
-        ]
-    assert len(service.calls) == 4
 
 
 def test_an_item_without_a_key_fails_alone(sqlite):
@@ -274,14 +257,6 @@ def test_a_result_that_cannot_be_read_fails_its_item_and_is_not_paid_for_again(s
 def test_bad_options_are_refused_at_the_call(options, wrong, said):
     with pytest.raises(wrong, match=re.escape(said)):
         concurrent_map(str, [1], **options)
-
-
-def test_progress_counts_what_was_remembered(sqlite):
-    shared, seen = Shared(sqlite.url, "a"), []
-    mapped(str, range(10), remember=shared)
-    mapped(str, range(15), remember=shared, progress=seen.append)
-    assert isinstance(seen[-1], Stats)
-    assert (seen[-1].done, seen[-1].remembered) == (15, 10)
 
 
 # ------------------------------------------------------------------------------------------------- just before the call
@@ -584,14 +559,6 @@ def test_the_deadline_does_not_wait_for_the_database(away, mapped):
     assert service.calls == []
 
 
-@inline
-def test_the_deadline_does_not_wait_inline_for_the_database_of_a_limit(away, mapped):
-    shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
-    results = mapped(service, range(100), limits=rate(shared, 1e3), deadline=0.5, errors="return")
-    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
-    assert service.calls == []
-
-
 # ---------------------------------------------------------------------------------------------------- kills
 WORKER = """
 import os, sys
@@ -646,23 +613,6 @@ def id_of(item):
     from manytail.mapping._idempotency import idempotency_key
 
     return bytes.fromhex(idempotency_key(item))
-
-
-def test_a_run_that_fails_at_80_percent_pays_the_rest_only(database):
-    shared, service, errors = Shared(database.url, "a"), Service(), [OSError("at 80 %")]
-
-    def fn(item):
-        if item == 800 and errors:
-            raise errors.pop()
-        return service(item)
-
-    with pytest.raises(OSError, match="80"):
-        mapped(fn, range(1_000), remember=shared, workers=8)
-    first = len(service.calls)
-    assert len(mapped(fn, range(1_000), remember=shared)) == 1_000
-    second = len(service.calls) - first
-    assert first + second == 1_000
-    assert second <= 200 + 8
 
 
 LEFT = """

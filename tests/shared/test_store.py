@@ -1,4 +1,5 @@
 """What is kept in the database, on SQLite and PostgreSQL alike, in one process."""
+
 import gc
 import itertools
 import logging
@@ -206,16 +207,6 @@ def test_the_terms_given_last_hold_for_all_and_a_change_is_logged(database, capl
     assert len(caplog.messages) == 1
 
 
-def test_threads_lease_disjoint_intervals(database):
-    shared, terms = Shared(database.url, "a"), Terms(50.0, 1.0)
-    with Threads() as threads:
-        tasks = [
-            threads.start(lambda: [lease(shared._store(), terms=terms)[0].begin for _ in range(25)]) for _ in range(8)
-        ]
-        starts = sorted(start for task in tasks for start in task.result())
-    assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
-
-
 def test_a_budget_is_never_exceeded(database):
     shared = Shared(database.url, "a")
     store = shared._store()
@@ -276,23 +267,6 @@ def test_a_call_gets_all_that_it_needs_or_nothing(database):
         assert both.begin == pytest.approx(now, abs=1e-3)
         assert both.retry_at == first.retry_at == pytest.approx(now + 0.4, abs=1e-3)
         database.query("UPDATE manytail_limits SET tat = tat - 3600")
-
-
-def test_threads_never_spend_more_than_a_budget_together(database):
-    shared, terms = Shared(database.url, "a"), Terms(100.0)
-
-    def spend(holder):
-        store, spent = shared._store(), 0.0
-        for number in range(1, 21):
-            got = reserve(store, 5.0, holder=holder, terms=terms).granted
-            reserve(store, 0.0, spent=got, number=number, holder=holder, terms=terms)
-            spent += got
-        return spent
-
-    with Threads() as threads:
-        tasks = [threads.start(spend, b"%d" % holder) for holder in range(6)]
-        spent = sum(task.result() for task in tasks)
-    assert shared._store().spent(b"budget:b") == spent <= 100.0
 
 
 def permits(store, holder, cost=0.0, want=0.0, kept=0.0, amount=10.0):

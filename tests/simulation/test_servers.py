@@ -1,10 +1,12 @@
-"""A map with a pair as `workers` finds how many calls a server bears, and follows it when it halves."""
+"""A map with a pair as `workers` finds how many calls a server bears, and follows it when it halves. Limits in cost
+that is settled after the call use what a server grants, and are hardly ever refused."""
 
 import pytest
 from support.counts import LONG
 
 from manytail import Rate
 from simulation.code import Code
+from simulation.quota import Quota
 from simulation.servers import Load, Server
 
 pytestmark = pytest.mark.thread_unsafe(reason="a world has no threads: four at once find no more than one")
@@ -63,3 +65,15 @@ def test_it_begins_with_the_least_and_never_exceeds_the_most() -> None:
     load.capacity = 1  # refuses the third
     assert load.run(100).refused > 0
     assert load.scheduler.allowed == 5
+
+
+# ---------------------------------------------------------------------------------------------------- quotas
+SECONDS = 7_200.0 if LONG else 1_800.0  # of the virtual clock
+
+
+@pytest.mark.parametrize(("share", "used", "refused"), [(0.95, 0.93, 0.01), (1.0, 0.97, 1.0)])
+def test_estimates_that_are_off_use_the_quota_all_the_same(share: float, used: float, refused: float) -> None:
+    outcome = Quota(share, SECONDS, seed=1).run()
+    assert outcome.used >= used
+    assert outcome.refused <= refused
+    assert outcome.failed == 0

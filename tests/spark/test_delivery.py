@@ -61,17 +61,6 @@ def test_idempotency_keys_are_the_same_in_every_partitioning(spark: Any, conf: A
     assert keys_of(df, key="id", priority="id") == found
 
 
-def test_an_attempt_does_not_change_the_idempotency_key(spark: Any) -> None:
-    def fn(row: Any, delivery: Delivery) -> str:
-        if delivery.attempt == 1:
-            raise ValueError(delivery.idempotency_key)
-        return delivery.idempotency_key
-
-    first = spark.range(1).transform(map_concurrent, fn, "k string", errors="column").collect()[0]._error.message
-    second = spark.range(1).transform(map_concurrent, fn, "k string", retry=Retry(1, backoff=0)).collect()[0].k
-    assert first == second
-
-
 def test_equal_rows_share_an_idempotency_key_unless_item_id_tells_them_apart(spark: Any) -> None:
     source = spark.range(0, 6, 1, 1).selectExpr("id % 2 AS id", "id AS number")
     equal = source.select("id")
@@ -80,6 +69,29 @@ def test_equal_rows_share_an_idempotency_key_unless_item_id_tells_them_apart(spa
     assert len({row.k for row in apart}) == 6
     by_column = equal.transform(map_concurrent, idempotency_key, "k string", item_id=F.lit("same")).collect()
     assert len({row.k for row in by_column}) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "CASE WHEN id = 0 THEN named_struct('n', 1) END",
+        "CASE WHEN id = 0 THEN parse_json('1') END",
+        "named_struct('t', now())",
+        "CASE WHEN id = 0 THEN named_struct('t', TIMESTAMP'2020-01-01 00:00:00') END",
+    ],
+)  # fmt: skip
+def test_every_type_has_an_idempotency_key(spark: Any, value: str) -> None:
+    df = spark.range(3).select("id", F.expr(value).alias("x"))
+    rows = df.transform(map_concurrent, lambda row, delivery: delivery.idempotency_key, "key string").collect()
+    assert len({row.key for row in rows}) == 3
+
+
+def test_the_order_of_a_maps_entries_changes_no_idempotency_key(spark: Any) -> None:
+    df = spark.sql(
+        "SELECT map('a', 1, 'b', 2) m UNION ALL SELECT map('b', 2, 'a', 1) UNION ALL SELECT map('a', 2, 'b', 1)"
+    )
+    rows = df.transform(map_concurrent, lambda row, delivery: delivery.idempotency_key, "key string").collect()
+    assert len({row.key for row in rows}) == 2
 
 
 # ---------------------------------------------------------------------------------------------------- keys

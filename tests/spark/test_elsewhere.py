@@ -17,7 +17,7 @@ from support.databases import Database
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "questions" / "serverless.md"
-ON_CONNECT = ("map_concurrent", "udf", "fan_out", "failures", "options", "delivery", "limits", "isolation", "streaming")
+ON_CONNECT = ("map_concurrent", "udf", "fan_out", "failures", "options", "delivery", "limits", "streaming")
 
 
 def path_without_java(scratch: Path) -> str:

@@ -112,65 +112,6 @@ def test_each_fails_its_row_alone(spark: Any, fn: Any) -> None:
     )
 
 
-@pytest.mark.udf
-def test_each_fails_its_value_alone(spark: Any) -> None:
-    rows = through_udf(spark.range(0, 100, 1, 2), fail_rudely, errors="column").collect()
-    assert [row.x.value for row in rows] == [number if number % 5 == 0 else None for number in range(100)]
-    assert [row.x.error.type for row in rows if row.x.error] == [kind.__name__ for kind in RUDE] * 20
-
-
-def test_each_is_retried_if_retry_on_says_so(spark: Any) -> None:
-    def fn(row: Any, delivery: Any) -> int:
-        return fail_rudely(row.id) if delivery.attempt == 1 else delivery.attempt
-
-    rows = (
-        spark.range(0, 100, 1, 2)
-        .transform(map_concurrent, fn, "x long", retry=Retry(1, BaseException, backoff=0))
-        .collect()
-    )
-    assert [row.x for row in rows] == [2 if number % 5 else number for number in range(100)]
-
-
-@pytest.mark.parametrize(
-    ("through", "kind"), some(2, zip(itertools.cycle(CALLS), [*RUDE, *RUDE[1:], RUDE[0]], strict=False))
-)
-def test_each_fails_the_job_as_a_runtime_error(spark: Any, through: Any, kind: type[BaseException]) -> None:
-    def fn(number: int) -> int:
-        if number == 7:
-            raise kind("seven")
-        return number
-
-    with pytest.raises(Exception, match=f"RuntimeError: {kind.__name__}: seven"):
-        through(spark.range(0, 10, 1, 1), fn).collect()
-
-
-def test_each_fails_its_sink_alone(spark: Any) -> None:
-    def sink_for(kind: type[BaseException]) -> Callable[[Any], int]:
-        def sink(batches: Any) -> int:
-            next(batches)
-            raise kind("no more")
-
-        return sink
-
-    sinks = {kind.__name__: sink_for(kind) for kind in RUDE} | {"counts": rows_of}
-    done = fan_out(spark.range(0, 40, 1, 2), sinks, schema="n long", errors="column").collect()
-    assert [(row.partition, row.sink) for row in done] == [(partition, sink) for partition in (0, 1) for sink in sinks]
-    assert [row.error and tuple(row.error) for row in done] == [
-        *[(kind.__name__, "no more") for kind in RUDE],
-        None,
-    ] * 2
-    assert [row.result and row.result.n for row in done] == [*[None] * 4, 20] * 2
-
-
-@pytest.mark.parametrize("kind", some(1, reversed(RUDE)))
-def test_each_fails_the_job_of_its_sink(spark: Any, kind: type[BaseException]) -> None:
-    def fn(number: int) -> int:
-        raise kind("no more")
-
-    with pytest.raises(Exception, match=rf"(?s)RuntimeError: {kind.__name__}: no more.*the sink 'calls'"):
-        through_fan_out(spark.range(0, 10, 1, 1), fn).collect()
-
-
 # -------------------------------------------------------------------------------- calls that hang
 class NotesHandler(logging.Handler):
     def __init__(self, notes: Notes) -> None:
@@ -226,20 +167,6 @@ def test_a_call_that_hangs_is_left_alone_and_named(spark: Any, notes: Notes, tmp
     assert notes.read() == [f"1 calls that ran out of time are still running: {left[0]}"]
     assert len(through_map(spark.range(0, 1_000, 1, 2), lambda number: number).collect()) == 1_000
     spark.range(0, 2, 1, 2).mapInArrow(release, "pid long").collect()
-
-
-def test_a_coroutine_that_hangs_is_cancelled(spark: Any) -> None:
-    async def fn(row: Any, delivery: Delivery) -> int:
-        if row.id == 3 and delivery.attempt == 1:
-            await asyncio.Event().wait()
-        if row.id == 3:
-            raise LookupError
-        return row.id  # type: ignore[no-any-return]
-
-    df = spark.range(0, 50, 1, 1).transform(map_concurrent, fn, "x long", errors="column", **CALLED_AGAIN)
-    rows = df.collect()
-    assert [row.id for row in rows] == list(range(50))
-    assert [(row.id, row._error.type, row._error.attempts) for row in rows if row._error] == [(3, "LookupError", 2)]
 
 
 def is_running(pid: int) -> bool:
@@ -304,18 +231,6 @@ def test_an_input_that_fails_in_the_jvm(spark: Any, conf: Any, through: Any) -> 
         through(df, lambda number: number).collect()
 
 
-@pytest.mark.parametrize("through", some(1, reversed(ALL)))
-def test_an_input_that_fails_in_python(spark: Any, conf: Any, through: Any) -> None:
-    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
-
-    def fail_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-        raise ValueError("the disk is gone")
-
-    with pytest.raises(Exception, match="ValueError: the disk is gone"):
-        through(spark.range(0, 100, 1, 1).mapInArrow(fail_at_the_end, "id long"), lambda number: number).collect()
-
-
 # -------------------------------------------------------------------------------- consumers that stop
 @pytest.mark.parametrize("through", some(1, reversed(CALLS)))
 def test_limit_and_first_stop_early(spark: Any, conf: Any, notes: Notes, through: Any) -> None:
@@ -328,27 +243,6 @@ def test_limit_and_first_stop_early(spark: Any, conf: Any, notes: Notes, through
     df = through(spark.range(0, 100_000, 1, 2), fn)
     assert [tuple(row) for row in df.limit(10).collect()] == [(number, 2 * number) for number in range(10)]
     assert tuple(df.first()) == (0, 0)
-    assert len(notes.read()) < 100_000
-
-
-def test_limit_stops_early_in_order_of_completion(spark: Any) -> None:
-    rows = through_map(spark.range(0, 100_000, 1, 2), lambda number: 2 * number, order="completion").limit(10).collect()
-    assert len({row.id for row in rows}) == 10
-    assert all(row.x == 2 * row.id for row in rows)
-
-
-def test_limit_stops_early_while_coroutines_wait(spark: Any, notes: Notes) -> None:
-    """The worker ends, because its input has not been read to the end, and with it the open coroutines."""
-
-    async def fn(row: Any) -> int:
-        notes.add(os.getpid())
-        await asyncio.sleep(0.001)
-        return row.id  # type: ignore[no-any-return]
-
-    df = spark.range(0, 100_000, 1, 1).transform(map_concurrent, fn, "x long")
-    assert [row.x for row in df.limit(10).collect()] == list(range(10))
-    for pid in {int(line) for line in notes.read()}:
-        wait_until(lambda pid=pid: not is_running(pid))
     assert len(notes.read()) < 100_000
 
 
@@ -375,63 +269,12 @@ def test_a_row_of_100_mb(spark: Any, conf: Any, through: Any) -> None:
     assert [tuple(row) for row in rows] == [(0, 1, "Y"), (1, size, "X"), (2, 1, "Y"), (3, 1, "Y")]
 
 
-@pytest.mark.parametrize(
-    ("key", "order"),
-    [("CAST(null AS string)", "key"), *(("CASE WHEN id % 3 > 0 THEN id % 3 END", order) for order in ("input", "key"))],
-)
-def test_null_keys(spark: Any, key: str, order: Any) -> None:
-    """Null is a key like any other: one call at a time here, so the rows of each key come in their order."""
-    df = spark.range(0, 300, 1, 2).withColumn("k", F.expr(key))
-    rows = df.transform(map_concurrent, lambda row: row.id, "x long", key="k", per_key=1, order=order).collect()
-    assert sorted(row.x for row in rows) == list(range(300))
-    for of_key in {row.k for row in rows}:
-        for half in (range(150), range(150, 300)):
-            found = [row.x for row in rows if row.k == of_key and row.x in half]
-            assert found == sorted(found)
-
-
-@pytest.mark.parametrize("through", ALL)
-def test_empty_partitions(spark: Any, through: Any, notes: Notes) -> None:
-    def fn(number: int) -> int:
-        notes.add(number)
-        return number
-
-    some = spark.range(0, 100, 1, 5).where("id >= 20 AND id < 40 OR id = 99")  # three partitions of five are empty
-    none = spark.range(0, 100, 1, 2).where("id < 0")
-    if through is through_fan_out:
-        done = through(some, fn).where("sink = 'calls'").collect()
-        assert [row.result.n for row in done] == [0, 20, 0, 0, 1]
-        assert [row.rows for row in through(none, fn).collect()] == [0, 0, 0, 0]
-    else:
-        assert [row.x for row in through(some, fn).collect()] == [*range(20, 40), 99]
-        assert through(none, fn).collect() == []
-    assert sorted(map(int, notes.read())) == [*range(20, 40), 99]
-
-
 # -------------------------------------------------------------------------------- results that do not fit
 MISFITS = (1.5, "1", [1], {"y": 1}, (1, 2), object(), 1 << 63)
 
 
 def misfit(number: int) -> Any:
     return MISFITS[number % 8] if number % 8 < 7 else number
-
-
-def test_results_that_do_not_fit_fail_their_rows(spark: Any) -> None:
-    df = spark.range(0, 80, 1, 2)
-    good = [number if number % 8 == 7 else None for number in range(80)]
-    rows = through_map(df, misfit, errors="column", retry=3).collect()
-    assert [row.x for row in rows] == good
-    assert {(row._error.type, row._error.attempts) for row in rows if row._error} == {("manytail.arrow.ResultError", 1)}
-    assert [row.x for row in through_map(df, misfit, errors="drop").collect()] == [
-        number for number in good if number is not None
-    ]
-
-
-@pytest.mark.udf
-def test_results_that_do_not_fit_fail_their_values(spark: Any) -> None:
-    values = through_udf(spark.range(0, 80, 1, 2), misfit, errors="column", retry=3).collect()
-    assert [row.x.value for row in values] == [number if number % 8 == 7 else None for number in range(80)]
-    assert {row.x.error.type for row in values if row.x.error} == {"manytail.arrow.ResultError"}
 
 
 @pytest.mark.parametrize(("through", "number"), some(1, itertools.product(CALLS, (6, 0))))

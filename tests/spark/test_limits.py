@@ -1,40 +1,20 @@
-"""Batches, equal rows, costs, rates and breakers in Spark tasks: as in concurrent_map, with rows of Arrow batches."""
+"""Batches, equal rows, costs, rates and metrics in Spark tasks: as in concurrent_map, with rows of Arrow batches."""
 
 import sys
+import time
 from typing import Any
 
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.errors import PySparkValueError
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from support.notes import Notes
 
-from manytail import Batch, Breaker, Rate
+from manytail import Rate, Retry, RetryLater
 from manytail.spark import Delivery, concurrent_udf, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])
-
-
-def test_a_bad_row_of_a_batch_fails_alone(spark: Any, notes: Notes) -> None:
-    add = notes.add
-
-    def fn(rows: list[Any]) -> list[Any]:
-        add(len(rows))
-        if any(row.id == 77 for row in rows):
-            raise OSError("77")
-        return [("no number" if row.id == 5 else row.id * 2) for row in rows]
-
-    df = spark.range(0, 200, 1, 1).transform(
-        map_concurrent, fn, "x long", batch=Batch(50, linger=3_600), workers=4, errors="column"
-    )
-    rows = df.collect()
-    assert [row.id for row in rows] == list(range(200))
-    assert {row.id: row._error.type for row in rows if row._error is not None} == {
-        5: "manytail.arrow.ResultError",
-        77: "OSError",
-    }
-    assert all(row.x == 2 * row.id for row in rows if row._error is None)
-    assert len(notes.read()) <= 4 + 12
 
 
 def test_an_async_fn_gets_batches_of_one_key_and_a_delivery_for_each_batch(spark: Any) -> None:
@@ -81,8 +61,12 @@ def test_a_column_function_shares_calls_too(spark: Any, notes: Notes) -> None:
 def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
     df = spark.sql("SELECT id, CASE id WHEN 1 THEN null WHEN 2 THEN -1.5 ELSE 2.5 END AS price FROM range(0, 5, 1, 1)")
     rows = df.transform(
-        map_concurrent, lambda row: row.id, "x long", limits=Rate(1_000.0, cost="price", per_task=True),
-        errors="column", metrics=metrics,
+        map_concurrent,
+        lambda row: row.id,
+        "x long",
+        limits=Rate(1_000.0, cost="price", per_task=True),
+        errors="column",
+        metrics=metrics,
     ).collect()
     assert [row.x for row in rows] == [0, None, None, 3, 4]
     assert [row._error.message for row in rows[1:3]] == [
@@ -92,26 +76,6 @@ def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
     assert {row._error.attempts for row in rows[1:3]} == {0}
 
 
-def test_rows_of_a_broken_key_fail_and_others_go_on(spark: Any) -> None:
-    def fn(row: Any) -> int:
-        if row.id % 2:
-            raise OSError("down")
-        return row.id  # type: ignore[no-any-return]
-
-    options: dict[str, Any] = {
-        "breaker": Breaker(2, reset=3_600.0, when_open="fail"),
-        "workers": 2,
-        "errors": "column",
-    }
-    df = spark.range(0, 100, 1, 1).transform(
-        map_concurrent, fn, "x long", key=F.col("id") % 2, limits=Rate(1_000.0, per_key=True, per_task=True), **options
-    )
-    types = [row._error and row._error.type for row in df.collect()]
-    assert set(types[::2]) == {None}
-    assert set(types[1::2]) == {"OSError", "manytail.BreakerOpen"}
-    assert types.count("OSError") <= 3
-
-
 def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
     df = spark.range(3)
     with pytest.raises(ValueError, match=r"limits: Rate.* \(expected: key is given\)"):
@@ -119,6 +83,44 @@ def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
     with pytest.raises(TypeError, match=r"cost: .* \(expected: a numeric column; it is string\)"):
         map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.lit("a"), per_task=True))
     with pytest.raises((ValueError, PySparkValueError), match="generator"):
-        map_concurrent(
-            df, lambda row: 1, "x int", limits=Rate(2, cost=F.explode(F.array(F.lit(1))), per_task=True)
-        )
+        map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.explode(F.array(F.lit(1))), per_task=True))
+
+
+# ---------------------------------------------------------------------------------------------------- metrics
+def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
+    seen: dict[int, int] = {}
+
+    def fn(row: Any) -> Any:
+        calls = seen[row.id] = seen.get(row.id, 0) + 1
+        time.sleep(0.02)
+        if row.id == 1 and calls == 1:
+            raise RetryLater(0.25)
+        if row.id == 2:
+            raise ValueError
+        return row.id
+
+    df = spark.range(0, 4, 1, 1).transform(
+        map_concurrent,
+        fn,
+        "n long",
+        retry=Retry(2, backoff=0.01),
+        errors="column",
+        metrics=True,
+        limits=Rate(1e6, cost=F.col("id") + 1, per_task=True),
+        columns="replace",
+    )
+    assert df.columns == ["n", "_error", "_call"]
+    observation = Observation("calls")
+    rows = df.observe(
+        observation, F.sum("_call.attempts").alias("attempts"), F.sum("_call.cost").alias("cost")
+    ).collect()
+    calls = [row._call for row in rows]
+    assert [call.attempts for call in calls] == [1, 1, 3, 1]
+    assert [call.cost for call in calls] == [1.0, 2.0, 9.0, 4.0]
+    assert [call.deferred for call in calls] == [0.0, 0.25, 0.0, 0.0]
+    assert not any(call.remembered for call in calls)
+    assert all(call.waited >= 0 for call in calls)
+    assert calls[0].ran >= 0.02
+    assert calls[1].ran >= 0.04
+    assert calls[2].ran >= 0.06
+    assert observation.get == {"attempts": 6, "cost": 16.0}

@@ -1,13 +1,10 @@
 """map_concurrent in real Spark jobs: what goes in and what comes out."""
 
-import asyncio
 import datetime
 import sys
 import threading
-import time
-from collections import Counter
 from decimal import Decimal
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -32,36 +29,6 @@ def double(row: Any) -> int:
 def test_every_row_once_and_in_input_order(spark: Any) -> None:
     df = spark.range(0, 20_000, 1, 4).transform(map_concurrent, double, "twice long")
     assert [tuple(row) for row in df.collect()] == [(number, 2 * number) for number in range(20_000)]
-
-
-@pytest.mark.parametrize(("order", "errors"), [("input", "drop"), ("key", "column"), ("completion", "column")])
-def test_none_lost_none_doubled_whatever_fails(spark: Any, order: str, errors: str) -> None:
-    def fn(row: Any) -> int:
-        if row.id % 10 == 3:
-            raise ValueError(row.id)
-        if row.id % 10 == 4:
-            return "no int"  # type: ignore[return-value]
-        return row.id  # type: ignore[no-any-return]
-
-    source = spark.range(0, 3_000, 1, 3)
-    df = source.transform(
-        map_concurrent,
-        fn,
-        "same long",
-        order=order,
-        errors=errors,
-        retry=Retry(1, backoff=0),
-        key=F.col("id") % 7,
-        per_key=3,
-    )
-    rows = df.collect()
-    bad = {number for number in range(3_000) if number % 10 in (3, 4)}
-    good = [number for number in range(3_000) if number not in bad]
-    assert Counter(row.id for row in rows) == Counter(good if errors == "drop" else range(3_000))
-    assert sorted(row.same for row in rows if row.same is not None) == good
-    if errors == "column":
-        assert {row.id for row in rows if row._error} == bad
-        assert {row.id for row in rows if row.same is None} == bad
 
 
 def test_it_is_lazy(spark: Any, notes: Notes) -> None:
@@ -182,6 +149,35 @@ def test_a_string_that_is_not_utf_8_fails_only_the_row_that_reads_it(spark: Any)
     assert [row._error and row._error.type for row in rows] == [None, "ValueError", None, None]
 
 
+FAR = "CASE WHEN id = 1 THEN TIMESTAMP'+10000-01-01 00:00:00' ELSE TIMESTAMP'2020-01-01 00:00:00' END"
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "date"])
+def test_a_value_that_python_cannot_hold_fails_its_row_alone(spark: Any, kind: str) -> None:
+    df = spark.range(3).select("id", F.expr(f"CAST({FAR} AS {kind})").alias("at"))
+    rows = (
+        df.transform(map_concurrent, lambda row: row.at.year, "year int", errors="column")
+        .drop("at")
+        .orderBy("id")
+        .collect()
+    )
+    assert [row.year for row in rows] == [2020, None, 2020]
+    assert rows[1]._error.type == "ValueError"
+    assert "cannot be held in Python" in rows[1]._error.message
+    assert [row._error for row in rows if row.id != 1] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "date"])
+def test_as_a_key_it_fails_nothing(spark: Any, kind: str) -> None:
+    df = spark.range(3).select("id", F.expr(f"CAST({FAR} AS {kind})").alias("at"))
+    rows = (
+        df.transform(map_concurrent, lambda row: row.id, "same long", key="at", per_key=1, weights={}, errors="column")
+        .select("same")
+        .collect()
+    )
+    assert sorted(row.same for row in rows) == [0, 1, 2]
+
+
 def test_session_time_is_that_of_the_job_not_of_the_call(spark: Any, conf: Any) -> None:
     df = (
         spark.range(1)
@@ -217,19 +213,6 @@ def test_all_types_of_results(spark: Any) -> None:
     assert found.o.toJson() == "[1]"
     assert [list(values) for values in found.p.values()] == [[datetime.datetime(2024, 7, 1)]]
     assert tuple(found)[16:] == value[16:]
-
-
-def test_the_order_of_rows_is_that_of_sort_within_partitions(spark: Any) -> None:
-    source = (
-        spark.range(0, 1_000, 1, 2).withColumn("back", -F.col("id")).repartition(2, "id").sortWithinPartitions("back")
-    )
-    df = source.transform(map_concurrent, double, "twice long", order="input").withColumn(
-        "part", F.spark_partition_id()
-    )
-    found = df.collect()
-    for part in {row.part for row in found}:
-        backs = [row.back for row in found if row.part == part]
-        assert backs == sorted(backs)
 
 
 @pytest.mark.parametrize(
@@ -279,25 +262,6 @@ def test_output_batches_have_at_most_max_records_per_batch(spark: Any, conf: Any
     assert max(sizes(counted, "yielded")) == 64
 
 
-def test_backpressure_reaches_sparks_iterator(spark: Any, conf: Any, counted: Notes) -> None:
-    """While row 0 keeps all others from being emitted, max_in_flight rows and the rest of one batch have been read."""
-    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
-
-    def fn(row: Any) -> int:
-        if row.id == 0:
-            end = time.monotonic() + 60
-            while sum(sizes(counted, "read")) < 64 and time.monotonic() < end:
-                time.sleep(0.05)
-            time.sleep(0.5)  # so that it could read on
-            counted.add("seen", sum(sizes(counted, "read")))
-        return row.id  # type: ignore[no-any-return]
-
-    df = spark.range(0, 2_000, 1, 1).transform(map_concurrent, fn, "x long", max_in_flight=64)
-    assert len(df.collect()) == 2_000
-    (seen,) = sizes(counted, "seen")
-    assert 64 <= seen <= 64 + 9
-
-
 def test_an_empty_partition_calls_nothing(spark: Any, notes: Notes) -> None:
     def fn(row: Any, resource: Any) -> int:
         return row.id  # type: ignore[no-any-return]
@@ -319,26 +283,6 @@ def test_raise_fails_the_job_with_the_functions_exception_key_and_attempts(spark
         df.collect()
 
 
-def test_error_column(spark: Any) -> None:
-    def fn(row: Any) -> Any:
-        if row.id == 0:
-            raise ValueError("x" * 5_000)
-        if row.id == 1:
-            return 1.5
-        return row.id
-
-    df = spark.range(0, 3, 1, 1).transform(
-        map_concurrent, fn, "x int", errors="column", error_column="problem", retry=Retry(2, backoff=0), key="id"
-    )
-    first, second, third = df.collect()
-    assert first.problem == Row(type="ValueError", message="x" * 4_000, attempts=3, key="0")
-    assert second.problem.type == "manytail.arrow.ResultError"
-    assert second.problem.attempts == 1
-    assert "column x: 1.5 of type float does not fit" in second.problem.message
-    assert "(key 1)" in second.problem.message
-    assert (third.x, third.problem) == (2, None)
-
-
 def test_key_of_the_error_column_is_text(spark: Any) -> None:
     texts = {
         "true": "true", "'ä'": "ä", "cast(null as int)": None, "1.50": "1.50", "unhex('c3a4')": "ä",
@@ -354,25 +298,6 @@ def test_key_of_the_error_column_is_text(spark: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- async functions
-async def later(row: Any, factor: int = 1) -> int:
-    await asyncio.sleep(0.001)
-    return row.id * factor  # type: ignore[no-any-return]
-
-
-class Later:
-    async def __call__(self, row: Any) -> int:
-        return await later(row, 3)
-
-    async def method(self, row: Any) -> int:
-        return await later(row, 3)
-
-
-@pytest.mark.parametrize("fn", [partial(Later()), Later().method, partial(partial(later), factor=3)])
-def test_async_functions_of_every_form(spark: Any, fn: Any) -> None:
-    df = spark.range(0, 500, 1, 2).transform(map_concurrent, fn, "x long", workers=50)
-    assert [row.x for row in df.collect()] == [3 * number for number in range(500)]
-
-
 # ------------------------------------------------------------------------------------------ workers that are used again
 def test_inline_runs_in_the_tasks_own_thread(spark: Any) -> None:
     def fn(row: Any) -> Any:
@@ -381,24 +306,6 @@ def test_inline_runs_in_the_tasks_own_thread(spark: Any) -> None:
 
     df = spark.range(0, 100, 1, 2).transform(map_concurrent, fn, "x long, own boolean, ours string", workers="inline")
     assert [tuple(row) for row in df.collect()] == [(number, number, True, "") for number in range(100)]
-
-
-def test_no_thread_stays_behind_in_a_worker_that_is_used_again(spark: Any) -> None:
-    for _ in range(2):
-        spark.range(0, 100, 1, 2).transform(map_concurrent, double, "x long", timeout=50, retry=1).collect()
-        spark.range(0, 100, 1, 2).transform(map_concurrent, later, "x long").collect()
-    names = spark.range(0, 2, 1, 2).mapInPandas(_threads_of_worker, "name string").collect()
-    assert names == []
-
-
-def _threads_of_worker(frames: Any) -> Any:
-    import pandas
-
-    for _ in frames:
-        yield pandas.DataFrame(
-            {"name": [thread.name for thread in threading.enumerate() if thread.name.startswith("manytail-")]},
-            dtype=str,
-        )
 
 
 def test_unknown_columns_are_analysis_exceptions_at_the_call(spark: Any) -> None:

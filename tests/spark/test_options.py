@@ -1,8 +1,6 @@
 """Bad options fail on the driver, at the call, naming the option, the value and what was expected."""
 
-import asyncio
 from dataclasses import fields
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -11,7 +9,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from manytail import Retry
-from manytail._checks import is_async, unfilled
 from manytail.mapping._options import OPTIONS, Options
 from manytail.spark import concurrent_udf, map_concurrent
 from manytail.spark._transform import setting
@@ -21,8 +18,7 @@ def fn(row: Any) -> Any:
     return row
 
 
-VALUES: list[tuple[dict[str, Any], str]] = [
-    ({"workers": 0}, r'workers: 0 \(expected: an int >= 1, or .*, or "inline"\)'),
+REFUSED_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"order": "yes"}, r"order: 'yes' \(expected: 'input' or 'key' or 'completion'\)"),
     ({"order": "key"}, r"order: 'key' \(expected: key is given\)"),
     ({"per_key": 2}, r"per_key: 2 \(expected: key is given\)"),
@@ -50,7 +46,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"errors": "column", "error_column": "x"}, r"error_column: 'x' \(expected: a name that no other column has\)"),
 ]
-TYPES: list[tuple[dict[str, Any], str]] = [
+REFUSED_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"fn": "text"}, r"fn: 'text' of type str \(expected: a callable\)"),
     ({"metrics": 1}, r"metrics: 1 of type int \(expected: True or False\)"),
     ({"key": 5}, r"key: 5 of type int \(expected: a column name or a Column\)"),
@@ -58,7 +54,6 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     ({"priority": "text"}, r"priority: 'text' of type str \(expected: an integral column; it is string\)"),
     ({"weights": [1], "key": "id"}, r"weights: \[1\] of type list \(expected: a mapping from keys to ints >= 1\)"),
     ({"weights": {1: 1.5}, "key": "id"}, r"weights\[1\]: 1\.5 of type float \(expected: an int >= 1\)"),
-    ({"timeout": "5"}, r"timeout: '5' of type str \(expected: seconds, a number > 0\)"),
     ({"setup": 5}, r"setup: 5 of type int \(expected: a callable\)"),
     ({"setup": dict}, r"fn: .* \(expected: a callable that takes one argument, with resource= because of setup\)"),
     ({"error_column": 5}, r"error_column: 5 of type int \(expected: a column name\)"),
@@ -79,18 +74,12 @@ def call(spark: Any, options: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), VALUES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else ""
+    ("kind", "options", "message"),
+    [(ValueError, *each) for each in REFUSED_VALUES] + [(TypeError, *each) for each in REFUSED_TYPES],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
-def test_bad_values(spark: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(spark, options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), TYPES, ids=lambda value: str(value)[:40] if isinstance(value, dict) else ""
-)
-def test_bad_types(spark: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
+def test_bad_options_are_refused(spark: Any, kind: type[Exception], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(kind, match=message):
         call(spark, options)
 
 
@@ -152,11 +141,6 @@ def test_generators_are_no_columns(spark: Any, option: str) -> None:
         call(spark, {option: F.explode("list")})
 
 
-def test_a_data_frame_without_columns_is_refused(spark: Any) -> None:
-    with pytest.raises(ValueError, match=r"df: .* \(expected: at least one column"):
-        call(spark, {"df": spark.range(5).select()})
-
-
 @pytest.mark.parametrize("columns", ["append", "replace"])
 def test_input_columns_without_python_values_are_refused(spark: Any, columns: str) -> None:
     df = spark.sql("SELECT INTERVAL '1' YEAR AS y")
@@ -166,18 +150,23 @@ def test_input_columns_without_python_values_are_refused(spark: Any, columns: st
         call(spark, {"df": df, "columns": columns})
 
 
-def test_an_item_id_without_python_values_is_refused(spark: Any) -> None:
+@pytest.mark.parametrize("value", ["map()", "array()", "named_struct('m', map())"])
+@pytest.mark.parametrize("columns", ["append", "replace"])
+def test_empty_literals_without_a_type_are_refused_at_the_call(spark: Any, value: str, columns: Any) -> None:
+    df = spark.range(3).select("id", F.expr(value).alias("x"))
+    with pytest.raises(
+        TypeError, match=r"df: .* \(expected: columns that have Python and Arrow values; x has type (map|array)<void"
+    ):
+        df.transform(map_concurrent, fn, "y int", columns=columns)
+
+
+def test_an_item_id_without_python_values_and_an_input_without_columns_are_refused(spark: Any) -> None:
     with pytest.raises(
         TypeError, match=r"item_id: .* \(expected: a column that has Python and Arrow values; it is int"
     ):
         call(spark, {"item_id": F.expr("INTERVAL '1' YEAR")})
-
-
-def test_a_type_that_cannot_be_a_result_is_named_with_its_column(spark: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"schema: 'b varchar\(3\)' of type str \(expected: types that have Python and Arrow values\)"
-    ):
-        call(spark, {"schema": "a int, b varchar(3)"})
+    with pytest.raises(ValueError, match=r"df: .* \(expected: at least one column"):
+        call(spark, {"df": spark.range(5).select()})
 
 
 def generator(row: Any) -> Any:
@@ -219,54 +208,6 @@ def test_callables_that_cannot_take_their_arguments_are_refused(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         call(spark, options)
-
-
-# ------------------------------------------------------------------------------------------ what kind of function it is
-async def coroutine(row: Any) -> Any:
-    return row
-
-
-class Callable:
-    async def __call__(self, row: Any) -> Any:
-        return row
-
-    async def method(self, row: Any) -> Any:
-        return row
-
-
-class Plain:
-    def __call__(self, row: Any) -> Any:
-        return coroutine(row)
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [(coroutine, True), (partial(coroutine), True), (partial(partial(coroutine)), True), (Callable(), True),
-     (partial(Callable()), True),
-     (Callable().method, True), (fn, False), (Plain(), False), (lambda row: coroutine(row), False), (len, False),
-     (asyncio.sleep, True)],
-)  # fmt: skip
-def test_which_functions_are_async(function: Any, expected: bool) -> None:
-    assert is_async(function) is expected
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda row, delivery: 0, True),
-        (lambda row, *, delivery: 0, True),
-        (lambda row, delivery=None: 0, True),
-        (partial(lambda row, delivery: 0), True),
-        (lambda row, **kwargs: 0, False),
-        (lambda row, **delivery: 0, False),
-        (lambda row, *delivery: 0, False),
-        (lambda row: 0, False),
-        (lambda delivery: 0, False),
-        (len, False),
-    ],
-)
-def test_who_gets_a_delivery(function: Any, expected: bool) -> None:
-    assert ("delivery" in unfilled(function, 1)) is expected
 
 
 # -------------------------------------------------------------------------------------------------- the list of options

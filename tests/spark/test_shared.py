@@ -90,40 +90,6 @@ def test_killed_workers_lose_nothing_and_pay_twice_for_little(spark: Any, sqlite
     print(f"\n{killed} kills over {rows} rows: {len(paid) - rows} paid twice, no recorded one called again")
 
 
-def test_another_schema_under_the_name_is_refused_before_a_call(spark: Any, sqlite: Database, notes: Notes) -> None:
-    shared = Shared(sqlite.url, "schema")
-
-    def fn(row: Any) -> Any:
-        notes.add(row.id)
-        return row.id
-
-    df = spark.range(3)
-    df.transform(map_concurrent, fn, "n long", remember=shared).collect()
-    calls = len(notes.read())
-    with pytest.raises(Exception, match=r"ValueError: schema: 'struct<n: int32> #\w+' \(expected: 'struct<n: int64> #"):
-        df.transform(map_concurrent, fn, "n int", remember=shared).collect()
-    assert len(notes.read()) == calls
-    assert shared.forget() == 3
-    assert df.transform(map_concurrent, fn, "n int", remember=shared).count() == 3
-
-
-def test_a_record_that_cannot_be_read_fails_its_row_alone(spark: Any, sqlite: Database) -> None:
-    shared = Shared(sqlite.url, "broken")
-    df = spark.range(0, 4, 1, 1)
-    made = df.transform(map_concurrent, lambda row: row.id, "n long", remember=shared, errors="column")
-    made.collect()
-    sqlite.query("UPDATE manytail_results SET result = x'00' WHERE id = (SELECT min(id) FROM manytail_results)")
-    rows = made.collect()
-    (bad,) = [row for row in rows if row._error is not None]
-    assert bad.n is None
-    assert bad._error.attempts == 0
-    assert (bad._error.type, bad._error.message[:48]) == (
-        "ValueError",
-        "remember: the recorded result cannot be read: In",
-    )
-    assert sorted(row.n for row in rows if row._error is None) == sorted({0, 1, 2, 3} - {bad.id})
-
-
 def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes: Notes) -> None:
     shared = Shared(sqlite.url, "budget")
     budget, rows, tasks = (1_000, 1_000, 4) if LONG else (31, 20, 2)
@@ -145,22 +111,6 @@ def test_a_budget_holds_over_tasks_and_jobs(spark: Any, sqlite: Database, notes:
         assert Budget(budget, shared=shared, name="budget").used() == budget // 3 * 3
 
 
-def test_batches_remember_each_row_by_itself(spark: Any, sqlite: Database, notes: Notes) -> None:
-    def fn(rows: Any, delivery: Any) -> Any:
-        assert len(set(delivery.idempotency_keys)) == len(rows)
-        for row in rows:
-            notes.add(row.id)
-        return [str(row.id) for row in rows]
-
-    def run(rows: int) -> Any:
-        df = spark.range(0, rows, 1, 1)
-        return df.transform(map_concurrent, fn, "s string", batch=4, remember=Shared(sqlite.url, "batches")).collect()
-
-    assert len(run(10)) == 10
-    assert [row.s for row in run(15)] == [str(n) for n in range(15)]
-    assert Counter(notes.read()) == Counter(str(n) for n in range(15))
-
-
 @pytest.mark.udf
 def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Database, notes: Notes) -> None:
     def double(n: Any) -> Any:
@@ -176,12 +126,6 @@ def test_a_column_function_remembers_and_keeps_a_budget(spark: Any, sqlite: Data
         assert sorted(row.value for row in rows if row.value is not None) == sorted(2 * int(n) for n in notes.read())
         assert len(notes.read()) == 8
         assert [row.error.type for row in rows if row.error] == ["manytail.BudgetExceeded"] * 2
-
-
-class Text:
-    """A codec of one's own."""
-
-    encode, decode = staticmethod(str.encode), staticmethod(bytes.decode)
 
 
 @pytest.mark.udf

@@ -1,7 +1,6 @@
 """Spark's types as Arrow's: values of a collected Row in, results out; no Spark session."""
 
 import datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -43,23 +42,12 @@ LOCAL = datetime.datetime(2024, 7, 1, 8, 30, 15, 123456)
 @pytest.mark.parametrize(
     ("array", "expected"),
     [
-        (pa.array([1, None], pa.int8()), [1, None]),
-        (pa.array([1.5, float("inf")], pa.float32()), [1.5, float("inf")]),
-        (pa.array([True, None]), [True, None]),
-        (pa.array(["ä", None]), ["ä", None]),
-        (pa.array([b"\x00", None]), [b"\x00", None]),
-        (pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)), [Decimal("1.50"), None]),
-        (pa.array([datetime.date(2024, 2, 29)]), [datetime.date(2024, 2, 29)]),
         (pa.array([UTC_TIME, None], TIMESTAMP), [LOCAL, None]),
-        (pa.array([LOCAL, None], pa.timestamp("us")), [LOCAL, None]),
-        (pa.array([datetime.timedelta(hours=5)], pa.duration("us")), [datetime.timedelta(hours=5)]),
-        (pa.array([[1, None], None, []], pa.list_(pa.int32())), [[1, None], None, []]),
         (pa.array([[UTC_TIME], [None]], pa.list_(TIMESTAMP)), [[LOCAL], [None]]),
         (
             pa.array([{"a": 1, "t": UTC_TIME}, None], pa.struct({"a": pa.int32(), "t": TIMESTAMP})),
             [Row(a=1, t=LOCAL), None],
         ),
-        (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())), [{"k": 1}, None]),
         (
             pa.array([[(UTC_TIME, {"b": None})]], pa.map_(TIMESTAMP, pa.struct({"b": pa.int8()}))),
             [{LOCAL: Row(b=None)}],
@@ -113,7 +101,6 @@ def through(schema: ResultSchema, *returned: Any) -> list[Any]:
 
 INT, STRING = T.IntegerType(), T.StringType()
 PAIR = T.StructType([T.StructField("a", INT), T.StructField("b", STRING)])
-AWARE = datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC)
 
 
 @pytest.mark.parametrize("value", [Row(y="s", x=1), Row("x", "y")(1, "s"), Row(1, "s")])
@@ -126,29 +113,6 @@ def test_a_row_of_one_column() -> None:
     assert through(results(PAIR), Row(a=1, b="s")) == [({"a": 1, "b": "s"},)]
     with pytest.raises(ResultError, match=r"column nope: .*expected: one of the names x, y"):
         results(INT, STRING).check(Row(x=1, nope=2), lambda: None)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
-        (T.ByteType(), -128, -128), (T.ShortType(), 1, 1), (T.LongType(), 2**63 - 1, 2**63 - 1),
-        (T.FloatType(), 0.5, 0.5),
-        (T.DoubleType(), 1, 1.0), (T.BooleanType(), True, True), (T.BinaryType(), b"ab", b"ab"),
-        (T.DecimalType(5, 2), Decimal("123.4"), Decimal("123.40")),
-        (T.DateType(), datetime.date(2024, 2, 29), datetime.date(2024, 2, 29)),
-        (T.TimestampType(), datetime.datetime(2024, 7, 1, 8), AWARE),  # naive: the session's time
-        (T.TimestampNTZType(), datetime.datetime(2024, 7, 1, 8), datetime.datetime(2024, 7, 1, 8)),
-        (T.DayTimeIntervalType(), datetime.timedelta(days=-1), datetime.timedelta(days=-1)),
-        (T.ArrayType(T.TimestampType()), [datetime.datetime(2024, 7, 1, 8)], [AWARE]),
-        (T.MapType(STRING, T.ArrayType(INT)), {"a": [1], "b": None}, [("a", [1]), ("b", None)]),
-        (PAIR, {"b": "s"}, {"a": None, "b": "s"}),
-        (T.VariantType(), T.VariantVal(b"v", b"m"), {"value": b"v", "metadata": b"m"}), (T.NullType(), None, None),
-    ],
-    ids=lambda value: value.simpleString() if isinstance(value, T.DataType) else None,
-)  # fmt: skip
-def test_results_of_sparks_types(kind: T.DataType, value: Any, expected: Any) -> None:
-    assert through(results(kind), value) == [(expected,)]
-    assert through(results(INT, kind), (None, value)) == [(None, expected)]
 
 
 @pytest.mark.parametrize(

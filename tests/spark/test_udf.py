@@ -1,6 +1,5 @@
 """concurrent_udf: map_concurrent as a column function."""
 
-import asyncio
 import sys
 import time
 from typing import Any
@@ -56,14 +55,6 @@ def test_decorator_forms(spark: Any) -> None:
     assert first.__doc__ == "Its own."
     assert column(spark.range(2), first("id") + second(F.col("id"))) == [3, 5]
     assert spark.range(1).select(first("id")).columns == ["first(id)"]
-
-
-def test_async_function(spark: Any) -> None:
-    async def fn(a: int) -> int:
-        await asyncio.sleep(0.001)
-        return a
-
-    assert column(spark.range(300), concurrent_udf(fn, "bigint", workers=100)("id")) == list(range(300))
 
 
 def test_errors_column(spark: Any) -> None:

@@ -42,6 +42,40 @@ class Gate:
         wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
 
 
+class LoopGate:
+    """An `async def` whose calls wait until it opens. What was cancelled there is noted."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.ended: list[Any] = []
+        self.cancelled: list[Any] = []
+        self.opened = asyncio.Event()
+
+    async def __call__(self, item: Any) -> Any:
+        self.begun.append(item)
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(item)
+            raise
+        finally:
+            self.ended.append(item)
+        return item
+
+    async def wait_for(self, *items: Any) -> None:
+        await until(lambda: self.begun == list(items))
+
+    async def full(self, calls: int) -> None:
+        await until(lambda: len(self.begun) >= calls)
+
+
+async def until(predicate: Callable[[], Any]) -> None:
+    """Wait for it in a loop, turn by turn."""
+    async with asyncio.timeout(DEADLINE):
+        while not predicate():
+            await asyncio.sleep(0)
+
+
 def endless() -> tuple[Callable[..., Any], threading.Event, threading.Event]:
     """An `async def` that waits until it is cancelled, what tells that a call has begun, and that one has ended."""
     begun, ended = threading.Event(), threading.Event()
@@ -125,3 +159,17 @@ inline = _each(*INLINE)
 concurrently = _each(Way("threads", is_async=False), Way("own loop"), *CALLERS)
 in_loops = _each(Way("own loop"), *CALLERS)
 in_callers_loops = pytest.mark.parametrize("run", ASYNCIO.values(), ids=ASYNCIO)
+
+
+def in_each_loop(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an `async def` test in the caller's loop, of every kind that asyncio runs in."""
+
+    @functools.wraps(test)
+    def in_loop(run: Callable[[Any], Any], **arguments: Any) -> None:
+        run(test(**arguments))
+
+    parameters = inspect.signature(test).parameters.values()
+    loop = inspect.Parameter("run", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(in_loop)["__signature__"] = inspect.Signature([loop, *parameters])
+    del vars(in_loop)["__wrapped__"]  # pytest would look at the signature of that
+    return in_callers_loops(in_loop)
