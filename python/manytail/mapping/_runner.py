@@ -151,6 +151,7 @@ class Runner:
         self._lock = threading.Lock()
         self._try_lock = partial(self._lock.acquire, False)
         self._events: deque[Any] = deque()  # an Item that succeeded, or a tuple: method and arguments
+        self._uniform = scheduler.is_uniform  # successes that came one after the other are handled together
         self._gathers = False  # whether successes may wait
         self._slack = 0.0  # how many. Written under the lock; who lowers it looks at the events after the release
         self._pending: list[Item] = []  # from index `_fed` on: read (and looked up), not in flight
@@ -237,7 +238,7 @@ class Runner:
             event = events.popleft()
             if type(event) is tuple:
                 event[0](*event[1:])
-            elif self._gathers:
+            elif events and self._uniform:
                 alike = [event]
                 while events and type(events[0]) is not tuple:
                     alike.append(events.popleft())
