@@ -123,6 +123,19 @@ def test_a_generator_may_use_the_queue_it_is_put_into(new):
     assert queue.qsize() == 0
 
 
+def test_put_many_of_itself_ends_and_keeps_the_counts(new):
+    queue = new()
+    tail = queue.add("a", maxsize=20)
+    tail.put_many(range(3))
+    try:
+        count = tail.put_many(tail, block=False)  # weakly consistent: it may see what it puts
+    except Full as full:
+        count = full.count
+    items = list(tail)
+    assert tail.qsize() == queue.qsize() == len(items) == 3 + count <= 20
+    assert items == [0, 1, 2] * (len(items) // 3) + [0, 1, 2][: len(items) % 3]
+
+
 def test_a_generator_that_removes_its_tail(new):
     queue = new()
     tail = queue.add("a")
