@@ -46,11 +46,6 @@ def test_the_constructor_takes_keywords_only(new):
         new(maxsize=3)
 
 
-def test_sub_queues_are_made_by_their_queue_only():
-    with pytest.raises(TypeError, match=r"add|setdefault"):
-        SubQueue()
-
-
 def test_an_index_queue_is_a_multi_queue():
     assert issubclass(IndexMultiQueue, MultiQueue)
     assert isinstance(IndexMultiQueue().add("a"), SubQueue)
@@ -260,17 +255,6 @@ def test_what_is_read_only_cannot_be_assigned(new):
             setattr(target, name, 1)
 
 
-# ------------------------------------------------------------------------------------------------ no len, no bool
-def test_no_len_and_no_bool(new):
-    queue = new()
-    tail = queue.add("a")
-    for it in (queue, tail):
-        with pytest.raises(TypeError):
-            len(it)
-        assert not hasattr(type(it), "__bool__")
-        assert it  # an empty queue is as true as any object
-
-
 # ------------------------------------------------------------------------------------------------ figures
 def test_stats_names_its_figures(new):
     stats = new().stats()
@@ -376,13 +360,6 @@ def test_block_takes_any_truth_value(new):
 
 
 # ------------------------------------------------------------------------------------------------ types
-def test_generic_aliases_make_queues():
-    queue = MultiQueue[str, bytes](selection="oldest")
-    assert isinstance(queue, MultiQueue)
-    assert MultiQueue[str, bytes].__args__ == (str, bytes)
-    assert MultiQueue[str, bytes].__origin__ is MultiQueue
-    assert SubQueue[str, bytes].__origin__ is SubQueue
-    assert isinstance(IndexMultiQueue[str](), IndexMultiQueue)
 
 
 def test_queues_and_tails_are_hashable_by_identity(new):

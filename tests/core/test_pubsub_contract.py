@@ -414,22 +414,6 @@ def test_state():
     assert repr(queue) == "<PubSubQueue of 0 subscribers, 0 messages retained, shut down>"
 
 
-def test_no_length_and_no_truth():
-    for kind in (PubSubQueue, Subscriber):
-        assert not hasattr(kind, "__len__")
-        assert not hasattr(kind, "__bool__")
-
-
-def test_generic_and_unpicklable():
-    assert PubSubQueue[int].__args__ == (int,)
-    assert Subscriber[str].__origin__ is Subscriber
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        for one in (queue, subscriber):
-            with pytest.raises(TypeError, match="send the messages instead"):
-                pickle.dumps(one)
-
-
 def test_publish_many_passes_an_interruption_through_that_refuses_attributes():
     queue = PubSubQueue()
     with queue.subscribe() as subscriber, pytest.raises(Sealed):

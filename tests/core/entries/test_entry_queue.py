@@ -1,9 +1,6 @@
 """EntryQueue: construction, put, put_many, browse, purge, shutdown, statistics, and conventions of every class."""
-import inspect
 import math
-import pickle
 import time
-import weakref
 from queue import Empty, Full
 
 import pytest
@@ -12,13 +9,10 @@ from support.threads import LONG, Threads, before, in_time, run_all, wait_until
 
 from manytail import (
     ClosedError,
-    Consumer,
     EntryQueue,
     LastValueQueue,
     PriorityEntryQueue,
     ShutDown,
-    SortedEntryQueue,
-    Subscription,
 )
 
 
@@ -310,53 +304,6 @@ def test_a_selector_that_raises_skips_the_entry_for_that_subscription_and_is_cou
 
 
 # ------------------------------------------------------------------------------------------------ conventions
-def everything(new):
-    queue = new("q")
-    entry = queue.put(1)
-    consumer = Consumer()
-    return queue, entry, queue.subscribe(), consumer
-
-
-def test_they_have_no_len_and_no_bool(new):
-    for thing in everything(new):
-        assert bool(thing) is True
-        assert not hasattr(type(thing), "__bool__")
-        with pytest.raises(TypeError):
-            len(thing)
-
-
-def test_they_are_generic_and_weakly_referenceable(new):
-    for thing in everything(new):
-        assert weakref.ref(thing)() is thing
-        assert type(thing)[int] is not None
-
-
-def test_they_refuse_pickling_and_say_what_to_do(new):
-    for thing in everything(new):
-        with pytest.raises(TypeError) as error:
-            pickle.dumps(thing)
-        assert type(thing).__name__ in str(error.value)
-        assert len(str(error.value)) > 30
-
-
-@pytest.mark.parametrize(
-    "kind", [EntryQueue, PriorityEntryQueue, SortedEntryQueue, LastValueQueue, Subscription, Consumer]
-)
-def test_public_methods_have_docstrings(kind):
-    bare = [
-        name
-        for name, value in inspect.getmembers(kind)
-        if not name.startswith("_") and callable(value) and not inspect.getdoc(value)
-    ]
-    assert bare == []
-
-
-def test_subscriptions_and_entries_are_not_made_by_hand():
-    from manytail import Entry
-
-    for kind in (Subscription, Entry):
-        with pytest.raises(TypeError):
-            kind()
 
 
 def test_context_managers_close(new):
