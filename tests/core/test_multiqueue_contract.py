@@ -1,13 +1,11 @@
 """The contract of MultiQueue and SubQueue: construction, arguments, errors and messages, views, figures, types."""
 import collections.abc
-import math
 import queue as stdlib
-import sys
 from queue import Empty, Full
 
 import pytest
 from support.queues import drain
-from support.threads import LONG, Threads, wait_getters, wait_putters, wait_until
+from support.threads import LONG, Threads, wait_getters, wait_putters
 
 import manytail
 from manytail import IndexMultiQueue, MultiQueue, ShutDown, SubQueue
@@ -279,14 +277,6 @@ def test_stats_counts_those_who_wait(new):
 
 
 # ------------------------------------------------------------------------------------------------ timeouts
-BLOCKING = {
-    "get": lambda queue, tail, **kw: queue.get(**kw),
-    "get_with_key": lambda queue, tail, **kw: queue.get_with_key(**kw),
-    "get_many": lambda queue, tail, **kw: queue.get_many(1, **kw),
-    "put": lambda queue, tail, **kw: tail.put(1, **kw),
-    "put_front": lambda queue, tail, **kw: tail.put_front(1, **kw),
-    "put_many": lambda queue, tail, **kw: tail.put_many([1], **kw),
-}
 
 
 def stuck(new):
@@ -295,61 +285,6 @@ def stuck(new):
     tail = queue.add("full", maxsize=1, enabled=False)
     tail.put(0)
     return queue, tail
-
-
-def free(new):
-    """A queue and a tail whose every get and put succeeds."""
-    queue = new()
-    tail = queue.add("free", maxsize=9)
-    tail.put(0)
-    return queue, tail
-
-
-@pytest.fixture(params=BLOCKING)
-def blocking(request):
-    return BLOCKING[request.param]
-
-
-BAD_TIMEOUTS = {ValueError: [-1, -0.001, -math.inf, math.nan], TypeError: ["1", Loud(), [1], 1j]}
-
-
-@pytest.mark.parametrize(("error", "timeout"), [(kind, bad) for kind in BAD_TIMEOUTS for bad in BAD_TIMEOUTS[kind]])
-def test_a_bad_timeout_is_refused_by_name(new_bulk, blocking, error, timeout):
-    named = f"(?s)timeout.*{timeout}" if error is ValueError else "timeout"
-    for queue, tail in (stuck(new_bulk), free(new_bulk)):
-        with pytest.raises(error, match=named):
-            blocking(queue, tail, timeout=timeout)
-        assert list(tail) == [0]
-        assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
-    with pytest.raises(error, match=named):
-        queue.join(timeout)
-
-
-@pytest.mark.parametrize("timeout", [None, 0, -1, math.nan, math.inf, 1e300, "1", Loud()])
-def test_without_blocking_the_timeout_is_ignored(new_bulk, blocking, timeout):
-    with pytest.raises((Empty, Full)):
-        blocking(*stuck(new_bulk), block=False, timeout=timeout)
-    blocking(*free(new_bulk), block=False, timeout=timeout)
-
-
-@pytest.mark.parametrize("timeout", [0, 0.0, -0.0, 1e-300, 0.003])
-def test_a_short_timeout_runs_out(new_bulk, blocking, timeout):
-    queue, tail = stuck(new_bulk)
-    with pytest.raises((Empty, Full)):
-        blocking(queue, tail, timeout=timeout)
-    assert list(tail) == [0]
-    assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
-
-
-@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 2**80, sys.maxsize, 1e10])
-def test_an_endless_or_huge_timeout_waits(new_bulk, blocking, timeout):
-    queue, tail = stuck(new_bulk)
-    with Threads() as threads:
-        threads.start(blocking, queue, tail, timeout=timeout)
-        wait_until(lambda: queue.stats().getters_waiting + queue.stats().putters_waiting == 1)
-        tail.enabled = True  # wakes a getter; a putter still waits
-        tail.maxsize = 0  # for a putter
-    assert queue.stats().putters_waiting == queue.stats().getters_waiting == 0
 
 
 def test_block_takes_any_truth_value(new):

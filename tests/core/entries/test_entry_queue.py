@@ -73,17 +73,6 @@ def test_an_infinite_timeout_or_ttl_means_none(new, keep):
     assert keep(queue.subscribe()).get(timeout=math.inf).item == 1
 
 
-def test_timeout_is_ignored_without_blocking(new):
-    queue = new("q", maxsize=1)
-    queue.put(1, False, -5)
-    with pytest.raises(Full):
-        queue.put(2, False, -5)
-    subscription = queue.subscribe()
-    assert subscription.get(False, -5).item == 1
-    with pytest.raises(Empty):
-        subscription.get(False, math.nan)
-
-
 @pytest.mark.parametrize("options", [{"priority": "high"}, {"priority": 1.5}, {"headers": 5}, {"group": []}])
 def test_put_refuses_options_of_a_wrong_type(new, options):
     queue = new("q", groups="shared")
