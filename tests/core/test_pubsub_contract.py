@@ -6,7 +6,7 @@ from queue import Empty, Full
 
 import pytest
 from support.event_loops import in_every_kind_of_loop
-from support.queues import Sealed, one_then, with_interrupt_pending
+from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads
 
 from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, ShutDown, Subscriber
@@ -31,45 +31,6 @@ def test_any_object_is_a_message_none_included():
         for item in items:
             queue.publish(item)
         assert all(got is item for got, item in zip(drain(subscriber), items, strict=True))
-
-
-# ------------------------------------------------------------------------------------------------------ publish_many
-
-
-def test_publish_many_pulls_at_most_one_item_beyond_those_published():
-    queue = PubSubQueue(maxsize=3, slow="raise")
-    source = iter(range(10))
-    with queue.subscribe(), pytest.raises(Full) as caught:
-        queue.publish_many(source)
-    assert caught.value.count == 3
-    assert next(source) == 4
-
-
-@pytest.mark.parametrize("kind", [list, iter])
-def test_publish_many_says_how_many_went_in(kind):
-    queue = PubSubQueue(maxsize=3)
-    with queue.subscribe() as subscriber:
-        with pytest.raises(Full) as caught:
-            queue.publish_many(kind([0, 1, 2, 3, 4]), timeout=0)
-        assert caught.value.count == 3
-        assert drain(subscriber) == [0, 1, 2]
-        queue.shutdown()
-        with pytest.raises(ShutDown) as ended:
-            queue.publish_many(kind([5]))
-        assert ended.value.count == 0
-
-
-def test_an_exception_of_the_iterable_passes_through():
-    def source():
-        yield 1
-        yield 2
-        raise KeyError("mine")
-
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        with pytest.raises(KeyError, match="mine"):
-            queue.publish_many(source())
-        assert drain(subscriber) == [1, 2]
 
 
 # ------------------------------------------------------------------------------------------------ timeouts, arguments
@@ -396,11 +357,3 @@ def test_state():
     assert repr(a) == "<Subscriber at 7, closed>"
     queue.shutdown()
     assert repr(queue) == "<PubSubQueue of 0 subscribers, 0 messages retained, shut down>"
-
-
-def test_publish_many_passes_an_interruption_through_that_refuses_attributes():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber, pytest.raises(Sealed):
-        queue.publish_many(one_then(Sealed()))
-    assert subscriber.position == 0
-    assert queue.stats().published == 1

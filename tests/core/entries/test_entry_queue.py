@@ -1,11 +1,10 @@
 """EntryQueue: construction, put, put_many, browse, purge, shutdown, statistics, and conventions of every class."""
 import math
 import time
-from queue import Empty, Full
+from queue import Empty
 
 import pytest
-from support.queues import Sealed, one_then
-from support.threads import LONG, Threads, before, in_time, run_all, wait_until
+from support.threads import before, in_time, run_all, wait_until
 
 from manytail import (
     ClosedError,
@@ -123,40 +122,6 @@ def test_put_many_of_a_list_is_one_run(shape, keep):
     seen = [entry.item for entry in queue.browse()]
     assert len(seen) == 3 * each * times
     assert all(len(set(seen[n : n + each])) == 1 for n in range(0, len(seen), each))
-
-
-def test_put_many_pulls_at_most_one_item_more_than_it_puts(new):
-    queue = new("q", maxsize=3)
-    source = iter(range(10))
-    with pytest.raises(Full) as full:
-        queue.put_many(source, False)
-    assert full.value.count == 3
-    assert next(source) in (3, 4)
-
-
-@pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt(), Sealed()], ids=["error", "Ctrl-C", "sealed"])
-def test_put_many_passes_an_exception_of_the_iterable_through(new, error):
-    """An interruption says how many went in, unless it refuses attributes."""
-    queue = new()
-    with pytest.raises(type(error)) as stopped:
-        queue.put_many(one_then(error))
-    assert stopped.value is error
-    assert getattr(error, "count", None) == (1 if type(error) is KeyboardInterrupt else None)
-    assert items_of(queue.browse()) == [1]
-
-
-def test_put_many_waits_for_room(new):
-    queue = new("q", maxsize=2, resume_at=1.0)
-    subscription = queue.subscribe()
-    with Threads() as threads:
-        putter = threads.start(queue.put_many, range(50))
-        got = []
-        while len(got) < 50:
-            entry = subscription.get(timeout=LONG)
-            got.append(entry.item)
-            entry.ack()
-        assert putter.result() == 50
-    assert got == list(range(50))
 
 
 # ------------------------------------------------------------------------------------------------ browse
