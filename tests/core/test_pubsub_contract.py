@@ -9,7 +9,7 @@ from support.event_loops import in_every_kind_of_loop
 from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads
 
-from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, ShutDown, Subscriber
+from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, Subscriber
 
 
 def drain(subscriber):
@@ -300,35 +300,6 @@ def test_a_closed_record_is_used_again_without_mixing_subscribers_up():
 
 
 # ---------------------------------------------------------------------------------------------------------- shutdown
-def test_shutdown_lets_subscribers_drain():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        queue.publish_many([1, 2, 3])
-        assert not queue.is_shutdown
-        queue.shutdown()
-        queue.shutdown()
-        assert queue.is_shutdown
-        calls = [
-            lambda: queue.publish(4),
-            lambda: queue.publish(4, False),
-            lambda: queue.publish_many([4]),
-            lambda: asyncio.run(queue.apublish(4)),
-        ]
-        for call in calls:
-            with pytest.raises(ShutDown):
-                call()
-        assert subscriber.get() == 1
-        assert subscriber.get_many(9) == [2, 3]
-        for get in (
-            subscriber.get,
-            lambda: subscriber.get(False),
-            lambda: subscriber.get_many(1),
-            lambda: asyncio.run(subscriber.aget()),
-        ):
-            with pytest.raises(ShutDown):
-                get()
-        assert list(subscriber) == []
-        assert queue.stats().published == 3
 
 
 @pytest.mark.parametrize("published", [0, 1, 9, 10, 11, 68, 69])
