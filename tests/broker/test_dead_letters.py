@@ -160,7 +160,7 @@ def test_a_cycle_of_expired_ones_drops_them(side: Side, channel: Any, length: in
     for name in (second, witness):
         channel.queue_bind(name, exchange, "")
     channel.basic_publish("", first, b"1")
-    side.eventually(lambda: side.count(channel, witness) == 1, "the death")
+    side.eventually(lambda: side.count(channel, witness) >= 1, "the death")
     side.wait(0.1)
     assert (side.drain(channel, first), side.drain(channel, second), side.count(channel, witness)) == ([], [], 1)
 
