@@ -39,7 +39,7 @@ def test_it_puts_all_in_order_and_says_how_many(structure, shape):
         assert on.drain() == list(range(2 * n))
 
 
-@pytest.mark.parametrize("junk", [3, None, 1.5, object()], ids=str)
+@pytest.mark.parametrize("junk", [3, None, 1.5, object()])
 def test_what_is_not_iterable_is_a_type_error(structure, junk):
     on = structure()
     with pytest.raises(TypeError):
@@ -99,6 +99,16 @@ def test_an_exception_of_the_iterable_passes_through(structure, make, count):
     assert stopped.value is error
     assert getattr(error, "count", None) == count
     assert on.drain() == [1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_it_wakes_as_many_getters_as_it_has_items_for(structure, n):
+    on = structure()
+    with Threads() as threads:
+        getters = [threads.start(on.get, timeout=LONG) for _ in range(n)]
+        wait_asleep(*getters)
+        assert on.put_many(list(range(n))) == n
+        assert sorted(getter.result() for getter in getters) == list(range(n))
 
 
 @pytest.mark.parametrize("way", [{"block": False}, {"timeout": 0}, {"timeout": 1e-9}])
