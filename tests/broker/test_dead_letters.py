@@ -149,17 +149,20 @@ def test_dying_twice(side: Side, channel: Any) -> None:
     assert (properties.headers["x-first-death-queue"], properties.headers["x-first-death-reason"]) == (first, "expired")
 
 
+@pytest.mark.parametrize("length", [1, 2])
 @behaviour(133)
-def test_a_queue_of_its_own_dead_drops_them(side: Side, channel: Any) -> None:
-    queue, witness = side.unique(), side.queue(channel)
+def test_a_cycle_of_expired_ones_drops_them(side: Side, channel: Any, length: int) -> None:
+    """A queue that is its own dead letter, or two that are each other's."""
+    first, witness = side.unique(), side.queue(channel)
+    second = side.queue(channel, dead=first, x_message_ttl=1) if length == 2 else first
     exchange = side.exchange(channel, "fanout")
-    side.queue(channel, queue, arguments={"x-dead-letter-exchange": exchange, "x-message-ttl": 1})
-    for name in (queue, witness):
+    side.queue(channel, first, arguments={"x-dead-letter-exchange": exchange, "x-message-ttl": 1})
+    for name in (second, witness):
         channel.queue_bind(name, exchange, "")
-    channel.basic_publish("", queue, b"1")
-    side.eventually(lambda: side.count(channel, witness) == 1, "the death")
+    channel.basic_publish("", first, b"1")
+    side.eventually(lambda: side.count(channel, witness) >= 1, "the death")
     side.wait(0.1)
-    assert (side.drain(channel, queue), side.count(channel, witness)) == ([], 1)
+    assert (side.drain(channel, first), side.drain(channel, second), side.count(channel, witness)) == ([], [], 1)
 
 
 @behaviour(134)

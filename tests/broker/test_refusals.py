@@ -77,8 +77,19 @@ REFUSED: list[tuple[int, int, Callable[[Side, Any, str], object]]] = [
 ]
 
 
+def declared(side: Side) -> tuple[set[Any], set[Any]]:
+    """The names of all queues and exchanges; of a server, none."""
+    if side.name == "server":
+        return set(), set()
+    host = side.broker._runtime.host
+    return set(host.queues), set(host.exchanges.by_name)
+
+
 @pytest.mark.parametrize(("number", "code", "call"), REFUSED)
 @behaviour(24, 48, 63, 65, 82, 85, 86, 91, 92, 100, 101, 103, 104, 105, 106, 115, 124, 137, 150, 151)
 def test_what_is_refused(side: Side, queue: str, number: int, code: int, call: Callable[..., object]) -> None:
-    """A channel that is refused something is closed. The table's numbers are those of the mark."""
+    """A channel that is refused something is closed, and nothing else changes. The table's numbers are those of the
+    mark."""
+    before = declared(side)
     assert side.code(lambda channel: call(side, channel, queue)) == code
+    assert declared(side) == before

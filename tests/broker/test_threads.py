@@ -730,40 +730,6 @@ def test_a_signal_handler_may_publish(channel: Channel) -> None:
     assert channel.queue_purge("q").method.message_count == calls + len(published)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised in a finalizer, it is swallowed
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
-def test_a_signal_handler_that_raises_leaves_the_lock_to_others(connection: Connection) -> None:
-    """Wherever it interrupts a call: calls of other threads, and later calls of this one, do not wait for ever."""
-
-    class Interrupted(Exception):
-        pass
-
-    def handler(*_: Any) -> None:
-        raise Interrupted
-
-    other = connection.channel()
-    before = signal.signal(signal.SIGALRM, handler)
-    interrupted = 0
-    try:
-        for round in range(300):
-            channel = connection.channel()
-            channel.queue_declare(f"q{round}")
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0002 + round % 10 * 0.00002)
-                for number in range(2000):
-                    channel.basic_publish("", f"q{round}", number)
-                    channel.basic_ack(channel.basic_get(f"q{round}")[0].delivery_tag)
-            except Interrupted:
-                interrupted += 1
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            assert not connection._runtime.interrupted()
-            assert other.queue_declare(f"ours{round}").method.message_count == 0
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert interrupted > 0
-
-
 def test_properties_are_copied_at_publish_and_at_each_delivery(channel: Channel) -> None:
     from manytail.broker import BasicProperties
 

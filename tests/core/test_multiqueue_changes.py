@@ -164,20 +164,6 @@ def test_making_much_room_wakes_all_putters_that_fit(new_bulk, clear):
     assert queue.stats().put == 8
 
 
-# ------------------------------------------------------------------------------------------------ waking
-
-
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_put_many_wakes_as_many_getters_as_it_has_items_for(new, n):
-    queue = new()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getters = [threads.start(queue.get, timeout=LONG) for _ in range(n)]
-        wait_getters(queue, n)
-        tail.put_many(list(range(n)))
-        assert sorted(getter.result() for getter in getters) == list(range(n))
-
-
 # ------------------------------------------------------------------------------------------------ put_front
 
 

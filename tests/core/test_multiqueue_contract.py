@@ -1,13 +1,11 @@
 """The contract of MultiQueue and SubQueue: construction, arguments, errors and messages, views, figures, types."""
 import collections.abc
-import math
 import queue as stdlib
-import sys
 from queue import Empty, Full
 
 import pytest
 from support.queues import drain
-from support.threads import LONG, Threads, wait_getters, wait_putters, wait_until
+from support.threads import LONG, Threads, wait_getters, wait_putters
 
 import manytail
 from manytail import IndexMultiQueue, MultiQueue, ShutDown, SubQueue
@@ -44,11 +42,6 @@ def test_the_constructor_takes_keywords_only(new):
         new("oldest")
     with pytest.raises(TypeError):
         new(maxsize=3)
-
-
-def test_sub_queues_are_made_by_their_queue_only():
-    with pytest.raises(TypeError, match=r"add|setdefault"):
-        SubQueue()
 
 
 def test_an_index_queue_is_a_multi_queue():
@@ -260,17 +253,6 @@ def test_what_is_read_only_cannot_be_assigned(new):
             setattr(target, name, 1)
 
 
-# ------------------------------------------------------------------------------------------------ no len, no bool
-def test_no_len_and_no_bool(new):
-    queue = new()
-    tail = queue.add("a")
-    for it in (queue, tail):
-        with pytest.raises(TypeError):
-            len(it)
-        assert not hasattr(type(it), "__bool__")
-        assert it  # an empty queue is as true as any object
-
-
 # ------------------------------------------------------------------------------------------------ figures
 def test_stats_names_its_figures(new):
     stats = new().stats()
@@ -295,14 +277,6 @@ def test_stats_counts_those_who_wait(new):
 
 
 # ------------------------------------------------------------------------------------------------ timeouts
-BLOCKING = {
-    "get": lambda queue, tail, **kw: queue.get(**kw),
-    "get_with_key": lambda queue, tail, **kw: queue.get_with_key(**kw),
-    "get_many": lambda queue, tail, **kw: queue.get_many(1, **kw),
-    "put": lambda queue, tail, **kw: tail.put(1, **kw),
-    "put_front": lambda queue, tail, **kw: tail.put_front(1, **kw),
-    "put_many": lambda queue, tail, **kw: tail.put_many([1], **kw),
-}
 
 
 def stuck(new):
@@ -313,61 +287,6 @@ def stuck(new):
     return queue, tail
 
 
-def free(new):
-    """A queue and a tail whose every get and put succeeds."""
-    queue = new()
-    tail = queue.add("free", maxsize=9)
-    tail.put(0)
-    return queue, tail
-
-
-@pytest.fixture(params=BLOCKING)
-def blocking(request):
-    return BLOCKING[request.param]
-
-
-BAD_TIMEOUTS = {ValueError: [-1, -0.001, -math.inf, math.nan], TypeError: ["1", Loud(), [1], 1j]}
-
-
-@pytest.mark.parametrize(("error", "timeout"), [(kind, bad) for kind in BAD_TIMEOUTS for bad in BAD_TIMEOUTS[kind]])
-def test_a_bad_timeout_is_refused_by_name(new_bulk, blocking, error, timeout):
-    named = f"(?s)timeout.*{timeout}" if error is ValueError else "timeout"
-    for queue, tail in (stuck(new_bulk), free(new_bulk)):
-        with pytest.raises(error, match=named):
-            blocking(queue, tail, timeout=timeout)
-        assert list(tail) == [0]
-        assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
-    with pytest.raises(error, match=named):
-        queue.join(timeout)
-
-
-@pytest.mark.parametrize("timeout", [None, 0, -1, math.nan, math.inf, 1e300, "1", Loud()])
-def test_without_blocking_the_timeout_is_ignored(new_bulk, blocking, timeout):
-    with pytest.raises((Empty, Full)):
-        blocking(*stuck(new_bulk), block=False, timeout=timeout)
-    blocking(*free(new_bulk), block=False, timeout=timeout)
-
-
-@pytest.mark.parametrize("timeout", [0, 0.0, -0.0, 1e-300, 0.003])
-def test_a_short_timeout_runs_out(new_bulk, blocking, timeout):
-    queue, tail = stuck(new_bulk)
-    with pytest.raises((Empty, Full)):
-        blocking(queue, tail, timeout=timeout)
-    assert list(tail) == [0]
-    assert queue.stats().getters_waiting == queue.stats().putters_waiting == 0
-
-
-@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 2**80, sys.maxsize, 1e10])
-def test_an_endless_or_huge_timeout_waits(new_bulk, blocking, timeout):
-    queue, tail = stuck(new_bulk)
-    with Threads() as threads:
-        threads.start(blocking, queue, tail, timeout=timeout)
-        wait_until(lambda: queue.stats().getters_waiting + queue.stats().putters_waiting == 1)
-        tail.enabled = True  # wakes a getter; a putter still waits
-        tail.maxsize = 0  # for a putter
-    assert queue.stats().putters_waiting == queue.stats().getters_waiting == 0
-
-
 def test_block_takes_any_truth_value(new):
     queue, _ = stuck(new)
     for block in (False, 0, "", []):
@@ -376,13 +295,6 @@ def test_block_takes_any_truth_value(new):
 
 
 # ------------------------------------------------------------------------------------------------ types
-def test_generic_aliases_make_queues():
-    queue = MultiQueue[str, bytes](selection="oldest")
-    assert isinstance(queue, MultiQueue)
-    assert MultiQueue[str, bytes].__args__ == (str, bytes)
-    assert MultiQueue[str, bytes].__origin__ is MultiQueue
-    assert SubQueue[str, bytes].__origin__ is SubQueue
-    assert isinstance(IndexMultiQueue[str](), IndexMultiQueue)
 
 
 def test_queues_and_tails_are_hashable_by_identity(new):

@@ -1,31 +1,13 @@
-"""Both kinds of shutdown, and the accounting of unfinished tasks: task_done, join, ajoin."""
+"""Both kinds of shutdown of several sub-queues, and the accounting of unfinished tasks: task_done, join, ajoin.
+
+tests/contract/test_shutdown.py has what holds for every structure.
+"""
 import asyncio
 
 import pytest
 from support.threads import DEADLINE, LONG, Threads
 
 from manytail import ShutDown
-
-PUTS = {
-    "put": lambda tail: tail.put(9),
-    "put without blocking": lambda tail: tail.put(9, block=False),
-    "put_nowait": lambda tail: tail.put_nowait(9),
-    "put_front": lambda tail: tail.put_front(9),
-    "put_many": lambda tail: tail.put_many([9]),
-    "put_many of an iterator": lambda tail: tail.put_many(iter([9])),
-    "aput": lambda tail: asyncio.run(tail.aput(9)),
-}
-GETS = {
-    "get": lambda queue: queue.get(),
-    "get without blocking": lambda queue: queue.get(block=False),
-    "timed get": lambda queue: queue.get(timeout=LONG),
-    "get_nowait": lambda queue: queue.get_nowait(),
-    "get_with_key": lambda queue: queue.get_with_key(),
-    "get_many": lambda queue: queue.get_many(3),
-    "aget": lambda queue: asyncio.run(queue.aget()),
-    "aget_with_key": lambda queue: asyncio.run(queue.aget_with_key()),
-    "aget_many": lambda queue: asyncio.run(queue.aget_many(3)),
-}
 
 
 @pytest.fixture(params=[False, True], ids=["drain", "immediate"])
@@ -36,17 +18,17 @@ def immediate(request):
 # ------------------------------------------------------------------------------------------------ shutdown
 
 
-@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-@pytest.mark.parametrize("maxsize", [0, 1])
-def test_every_put_after_shutdown_is_shutdown_and_not_full(new, immediate, put, maxsize):
+def test_calls_that_do_not_wait_are_shutdown_and_neither_empty_nor_full(new, immediate):
     queue = new()
-    tail = queue.add("a", maxsize=maxsize)
+    tail = queue.add("a", maxsize=1)
     tail.put(1)
     queue.shutdown(immediate)
-    before = queue.stats()
+    for put in (tail.put_nowait, tail.put_front):
+        with pytest.raises(ShutDown):
+            put(9)
+    tail.clear()
     with pytest.raises(ShutDown):
-        put(tail)
-    assert queue.stats() == before
+        queue.get_nowait()
 
 
 def test_add_after_shutdown_is_shutdown(new, immediate):
@@ -61,32 +43,26 @@ def test_add_after_shutdown_is_shutdown(new, immediate):
     assert list(queue.subqueues) == ["a"]
 
 
-@pytest.mark.parametrize("get", GETS.values(), ids=GETS)
-def test_gets_drain_then_raise_shutdown_and_not_empty(new_bulk, get):
-    queue = new_bulk()
+def test_gets_drain_by_priority_and_pass_over_what_is_disabled(new):
+    queue = new()
     queue.add("a").put_many([1, 2])
     queue.add("b", priority=-1).put(0)
     queue.add("hidden", enabled=False).put(7)
     queue.shutdown()
     assert queue.peek() == 0
     assert [queue.get(), queue.get(timeout=DEADLINE), queue.get_nowait()] == [0, 1, 2]
-    for _ in range(2):
-        with pytest.raises(ShutDown):
-            get(queue)
+    with pytest.raises(ShutDown):
+        queue.get()
 
 
-@pytest.mark.parametrize("get", GETS.values(), ids=GETS)
-def test_immediate_shutdown_empties_all_and_gets_raise(new_bulk, get):
-    queue = new_bulk()
+def test_immediate_shutdown_empties_all(new):
+    queue = new()
     tails = [queue.add("a"), queue.add("hidden", enabled=False), queue.add("b", priority=3, maxsize=2)]
     for tail in tails:
         tail.put_many([1, 2])
     queue.shutdown(immediate=True)
-    with pytest.raises(ShutDown):
-        get(queue)
     assert queue.qsize() == 0
-    assert [tail.qsize() for tail in tails] == [0, 0, 0]
-    assert [list(tail) for tail in tails] == [[], [], []]
+    assert [(tail.qsize(), list(tail)) for tail in tails] == [(0, [])] * 3
 
 
 def test_looking_around_after_shutdown_works(new, immediate):

@@ -6,10 +6,10 @@ from queue import Empty, Full
 
 import pytest
 from support.event_loops import in_every_kind_of_loop
-from support.queues import Sealed, one_then, with_interrupt_pending
+from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads
 
-from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, ShutDown, Subscriber
+from manytail import ClosedError, Lagged, ManytailError, PubSubQueue, PubSubStats, Subscriber
 
 
 def drain(subscriber):
@@ -33,62 +33,7 @@ def test_any_object_is_a_message_none_included():
         assert all(got is item for got, item in zip(drain(subscriber), items, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------ publish_many
-
-
-def test_publish_many_pulls_at_most_one_item_beyond_those_published():
-    queue = PubSubQueue(maxsize=3, slow="raise")
-    source = iter(range(10))
-    with queue.subscribe(), pytest.raises(Full) as caught:
-        queue.publish_many(source)
-    assert caught.value.count == 3
-    assert next(source) == 4
-
-
-@pytest.mark.parametrize("kind", [list, iter])
-def test_publish_many_says_how_many_went_in(kind):
-    queue = PubSubQueue(maxsize=3)
-    with queue.subscribe() as subscriber:
-        with pytest.raises(Full) as caught:
-            queue.publish_many(kind([0, 1, 2, 3, 4]), timeout=0)
-        assert caught.value.count == 3
-        assert drain(subscriber) == [0, 1, 2]
-        queue.shutdown()
-        with pytest.raises(ShutDown) as ended:
-            queue.publish_many(kind([5]))
-        assert ended.value.count == 0
-
-
-def test_an_exception_of_the_iterable_passes_through():
-    def source():
-        yield 1
-        yield 2
-        raise KeyError("mine")
-
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        with pytest.raises(KeyError, match="mine"):
-            queue.publish_many(source())
-        assert drain(subscriber) == [1, 2]
-
-
 # ------------------------------------------------------------------------------------------------ timeouts, arguments
-@pytest.mark.parametrize("bad", [-1, -0.001, float("nan"), -float("inf")])
-def test_bad_timeouts(bad):
-    queue = PubSubQueue(maxsize=1)
-    with queue.subscribe() as subscriber:
-        for call in (
-            lambda: queue.publish(1, timeout=bad),
-            lambda: queue.publish_many([1], timeout=bad),
-            lambda: subscriber.get(timeout=bad),
-        ):
-            with pytest.raises(ValueError, match="timeout"):
-                call()
-        with pytest.raises(ValueError, match="timeout"):
-            subscriber.get_many(1, timeout=bad)
-        assert queue.qsize() == 0
-        with pytest.raises(Empty):
-            subscriber.get(False, bad)      # ignored without block
 
 
 @pytest.mark.parametrize("options", [{"maxsize": "1"}, {"maxsize": 1.5}, {"slow": 1}, {"slow": None}])
@@ -355,35 +300,6 @@ def test_a_closed_record_is_used_again_without_mixing_subscribers_up():
 
 
 # ---------------------------------------------------------------------------------------------------------- shutdown
-def test_shutdown_lets_subscribers_drain():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        queue.publish_many([1, 2, 3])
-        assert not queue.is_shutdown
-        queue.shutdown()
-        queue.shutdown()
-        assert queue.is_shutdown
-        calls = [
-            lambda: queue.publish(4),
-            lambda: queue.publish(4, False),
-            lambda: queue.publish_many([4]),
-            lambda: asyncio.run(queue.apublish(4)),
-        ]
-        for call in calls:
-            with pytest.raises(ShutDown):
-                call()
-        assert subscriber.get() == 1
-        assert subscriber.get_many(9) == [2, 3]
-        for get in (
-            subscriber.get,
-            lambda: subscriber.get(False),
-            lambda: subscriber.get_many(1),
-            lambda: asyncio.run(subscriber.aget()),
-        ):
-            with pytest.raises(ShutDown):
-                get()
-        assert list(subscriber) == []
-        assert queue.stats().published == 3
 
 
 @pytest.mark.parametrize("published", [0, 1, 9, 10, 11, 68, 69])
@@ -412,27 +328,3 @@ def test_state():
     assert repr(a) == "<Subscriber at 7, closed>"
     queue.shutdown()
     assert repr(queue) == "<PubSubQueue of 0 subscribers, 0 messages retained, shut down>"
-
-
-def test_no_length_and_no_truth():
-    for kind in (PubSubQueue, Subscriber):
-        assert not hasattr(kind, "__len__")
-        assert not hasattr(kind, "__bool__")
-
-
-def test_generic_and_unpicklable():
-    assert PubSubQueue[int].__args__ == (int,)
-    assert Subscriber[str].__origin__ is Subscriber
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber:
-        for one in (queue, subscriber):
-            with pytest.raises(TypeError, match="send the messages instead"):
-                pickle.dumps(one)
-
-
-def test_publish_many_passes_an_interruption_through_that_refuses_attributes():
-    queue = PubSubQueue()
-    with queue.subscribe() as subscriber, pytest.raises(Sealed):
-        queue.publish_many(one_then(Sealed()))
-    assert subscriber.position == 0
-    assert queue.stats().published == 1

@@ -106,8 +106,6 @@ def test_priority_and_weight_order_what_waits(held, gate, options, assigned, ord
     assert "".join(log) == order
 
 
-
-
 def test_submit_uses_the_lane_of_no_key(held, gate):
     """The lane of None: it is in the round robin like the others, and takes options."""
     log = []
@@ -138,19 +136,6 @@ def test_no_backlog_delays_other_keys(held, gate):
 
 
 # ------------------------------------------------------------------------------------------------- max_running
-def test_with_max_running_1_calls_run_one_at_a_time_in_submission_order():
-    log, busy = [], threading.Lock()
-
-    def call(n):
-        assert busy.acquire(blocking=False), "two calls at once"
-        log.append(n)
-        busy.release()
-
-    with KeyedExecutor(4) as executor:
-        lane = executor.lane("a", max_running=1)
-        calls = [lane.submit(call, n) for n in range(500)]
-        assert [future.result(DEADLINE) for future in calls] == [None] * 500
-    assert log == list(range(500))
 
 
 def test_a_call_begins_when_the_one_before_is_done():
@@ -913,12 +898,6 @@ def test_the_signatures_are_those_of_the_contract(call, shape):
 def test_arguments_are_checked(arguments, error, says):
     with pytest.raises(error, match=says):
         KeyedExecutor(**arguments)
-
-
-def test_it_is_made_once(executor):
-    with pytest.raises(RuntimeError, match="__init__ was called before"):
-        executor.__init__(3)
-    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
 
 
 def test_reprs_say_what_is_going_on(held):

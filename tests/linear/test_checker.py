@@ -2,11 +2,11 @@
 import pytest
 
 from linear.checker import Maybe, NotLinearizable, check, linearization
-from linear.history import Call, Planned, record
-from linear.multiqueue_plans import TAKING, MultiQueuePlan
+from linear.history import Call, record
+from linear.multiqueue_plans import MultiQueuePlan
 from linear.multiqueue_spec import MultiQueueSpec, Tail
 from linear.patterns import Got, Nothing, Put, bad_patterns
-from linear.toys import MUTANTS, Racy, Toy
+from linear.toys import Forgetful
 
 
 class Register:
@@ -97,32 +97,15 @@ def test_steps_keep_their_order_and_the_last_is_not_left_out(log):
 
 
 # ------------------------------------------------------------------------------------------------ wrong queues
-def accused(new, seeds, **options):
-    """The first seed whose history no order explains, None if all can be explained."""
-    for seed in seeds:
-        plan = MultiQueuePlan(seed, **options)
-        recorded = record(plan.planned(new))
-        if linearization(recorded, plan.spec.knowing(recorded)) is None:
-            return seed
-    return None
+def explained(seed):
+    """Whether an order explains what a wrong queue does."""
+    plan = MultiQueuePlan(seed)
+    recorded = record(plan.planned(Forgetful))
+    return linearization(recorded, plan.spec.knowing(recorded)) is not None
 
 
-def test_a_right_queue_is_not_accused():
-    assert accused(Toy, range(300)) is None
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_wrong_queue_is_caught(mutant):
-    assert accused(mutant, range(1000)) is not None
-
-
-def test_a_race_is_caught():
-    queue = Racy()
-    queue.add("a").put_many([1, 2])
-    put = Call(2, 0, 1, "put_many", ("a", (1, 2)), 2)
-    calls = record([[Planned("get", (), queue.get_with_key, TAKING)]] * 2)
-    with pytest.raises(NotLinearizable):
-        check([put, *calls], MultiQueueSpec([Tail("a")]))
+def test_a_wrong_queue_is_caught():
+    assert not all(map(explained, range(1000)))
 
 
 # ------------------------------------------------------------------------------------------------ bad patterns

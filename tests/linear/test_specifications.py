@@ -1,5 +1,4 @@
-"""The specifications themselves: histories by hand that they explain, and wrong ones that they refuse. What a wrong
-queue of toys.py shows is not among these."""
+"""The specifications themselves: histories by hand that they explain, and wrong ones that they refuse."""
 import copy
 
 import pytest
@@ -63,6 +62,19 @@ OF_MULTIQUEUE = {
     )),
 }
 NOT_OF_MULTIQUEUE = {
+    "order inverted": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2), (1, 4, 5, *GET_2))),
+    "got twice": (one_tail(), history((0, 0, 1, *PUT_1), (1, 2, 3, *GET_1), (1, 4, 5, *GET_1))),
+    "got twice side by side": (one_tail(), history((0, 0, 1, *PUT_1), (1, 2, 9, *GET_1), (2, 3, 8, *GET_1))),
+    "lost": (one_tail(), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2), (1, 4, 5, *GET_1), (1, 6, 7, *NONE))),
+    "empty while surely non-empty": (one_tail(), history((0, 0, 1, *PUT_1), (1, 2, 3, *NONE))),
+    "the same turn twice": (two_tails(), history(
+        (0, 0, 1, "put_many", ("a", (1, 2)), 2), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1), (1, 6, 7, *GET_2),
+    )),
+    "over the bound": (one_tail(maxsize=1), history((0, 0, 1, *PUT_1), (0, 2, 3, *PUT_2))),
+    "a disabled one is served": (one_tail(enabled=False), history((0, 0, 1, *PUT_1), (1, 2, 3, *GET_1))),
+    "unfinished though it was cleared": (one_tail(), history(
+        (0, 0, 1, *PUT_1), (0, 2, 3, "clear", ("a",), 1), (0, 4, 5, "join", (), False),
+    )),
     "a lower priority first": (two_tails(priority=-1), history(
         (0, 0, 1, *PUT_1), (0, 2, 3, "put", ("b", 3), None), (1, 4, 5, *GET_1),
     )),

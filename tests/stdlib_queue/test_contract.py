@@ -1,11 +1,8 @@
 """What a queue.Queue promises, in kernel mode, in locked mode and with hooks of a subclass; and what SimpleQueue
 promises."""
-import copy
 import math
-import pickle
 import queue as standard
 import sys
-import weakref
 from functools import partial
 
 import pytest
@@ -258,22 +255,11 @@ def test_ctrl_c_ends_a_wait_and_changes_nothing(new, call):
 
 
 # ------------------------------------------------------------------------------------------------ objects
-@pytest.mark.parametrize("kind", EVERY)
-def test_no_queue_is_copied_or_pickled(kind):
-    for act in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=f"cannot copy or pickle '{kind.__name__}' object: .*send the items"):
-            act(kind())
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_looks(kind):
-    q = kind()
-    assert weakref.ref(q)() is q
-    assert bool(q)
-    assert not hasattr(q, "__len__")
-    assert kind[int].__origin__ is kind
-    assert isinstance(kind[int](), kind)
-    assert kind.__name__ in repr(q)
+def test_its_repr_names_its_class(kind):
+    assert kind.__name__ in repr(kind())
 
 
 def test_instances_take_attributes():
@@ -281,14 +267,6 @@ def test_instances_take_attributes():
         q = kind()
         q.mine = 3
         assert q.mine == 3
-
-
-def test_a_queue_is_made_once(new):
-    q = new()
-    q.put(1)
-    with pytest.raises(RuntimeError, match="__init__ was called before"):
-        q.__init__()
-    assert q.get() == 1
 
 
 def test_one_made_by_new_alone_works():

@@ -43,7 +43,7 @@ RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
 WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
 ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
-ESSENTIALS += ["pubsub_contract", "pubsub_stress", "lbmq_behaviours"]
+ESSENTIALS += ["pubsub_contract", "pubsub_stress", "multiqueue_iteration", "multiqueue_turns"]
 ESSENTIALS = [f"tests/core/test_{name}.py" for name in ESSENTIALS]
 
 

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty
 
@@ -19,24 +18,7 @@ from support.threads import LONG, Threads, ctrl_c, run_all, wait_asleep, wait_un
 
 from manytail import Consumer, DeadReason, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
 
-
 # -------------------------------------------------------------------------------------------------------- the collector
-@pytest.mark.parametrize("steps", [0, 1, 3], ids=["fresh", "half", "exhausted"])
-def test_a_browser_in_a_reference_cycle_is_collected(steps):
-    """The collector clears it before it is freed. It must then still leave the queue's list of positions."""
-    queue = EntryQueue("q")
-    queue.put_many([1, 2])
-    gone = weakref.ref(queue)
-    browser = queue.browse()
-    for _ in range(steps):
-        next(browser, None)
-    ring = [browser]
-    ring.append(ring)
-    queue.put(ring)
-    del queue, browser, ring
-    gc.collect()
-    gc.collect()
-    assert gone() is None
 
 
 def test_a_browser_collected_in_a_cycle_leaves_the_queue_in_order():
@@ -125,15 +107,6 @@ def test_threads_that_share_a_browser_share_its_entries():
         seen = run_all(*[lambda browser=browser: [entry.item for entry in browser]] * 4)
         assert sorted(item for items in seen for item in items) == list(range(200))
         assert next(browser, None) is None
-
-
-def test_an_exhausted_browser_stays_exhausted():
-    queue = EntryQueue("q")
-    queue.put(1)
-    browser = queue.browse()
-    assert [entry.item for entry in browser] == [1]
-    queue.put(2)
-    assert list(browser) == []
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["subscription", "consumer"])

@@ -1,7 +1,6 @@
 """Entries: what a handle shows, and what it keeps. Their transitions are in test_entries_model.py, and those of several
 threads in tests/linear."""
 import gc
-import pickle
 import time
 import weakref
 
@@ -141,11 +140,3 @@ def test_a_handle_keeps_no_other_entry_alive():
     del kept
     gc.collect()
     assert items[0]() is None
-
-
-def test_an_entry_can_be_weakly_referenced_and_not_pickled():
-    _, (entry,) = filled()
-    assert weakref.ref(entry)() is entry
-    with pytest.raises(TypeError, match="item"):
-        pickle.dumps(entry)
-    assert Entry[int] is not None

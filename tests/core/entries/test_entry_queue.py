@@ -1,24 +1,17 @@
 """EntryQueue: construction, put, put_many, browse, purge, shutdown, statistics, and conventions of every class."""
-import inspect
 import math
-import pickle
 import time
-import weakref
-from queue import Empty, Full
+from queue import Empty
 
 import pytest
-from support.queues import Sealed, one_then
-from support.threads import LONG, Threads, before, in_time, run_all, wait_until
+from support.threads import before, in_time, run_all, wait_until
 
 from manytail import (
     ClosedError,
-    Consumer,
     EntryQueue,
     LastValueQueue,
     PriorityEntryQueue,
     ShutDown,
-    SortedEntryQueue,
-    Subscription,
 )
 
 
@@ -79,17 +72,6 @@ def test_an_infinite_timeout_or_ttl_means_none(new, keep):
     assert keep(queue.subscribe()).get(timeout=math.inf).item == 1
 
 
-def test_timeout_is_ignored_without_blocking(new):
-    queue = new("q", maxsize=1)
-    queue.put(1, False, -5)
-    with pytest.raises(Full):
-        queue.put(2, False, -5)
-    subscription = queue.subscribe()
-    assert subscription.get(False, -5).item == 1
-    with pytest.raises(Empty):
-        subscription.get(False, math.nan)
-
-
 @pytest.mark.parametrize("options", [{"priority": "high"}, {"priority": 1.5}, {"headers": 5}, {"group": []}])
 def test_put_refuses_options_of_a_wrong_type(new, options):
     queue = new("q", groups="shared")
@@ -140,40 +122,6 @@ def test_put_many_of_a_list_is_one_run(shape, keep):
     seen = [entry.item for entry in queue.browse()]
     assert len(seen) == 3 * each * times
     assert all(len(set(seen[n : n + each])) == 1 for n in range(0, len(seen), each))
-
-
-def test_put_many_pulls_at_most_one_item_more_than_it_puts(new):
-    queue = new("q", maxsize=3)
-    source = iter(range(10))
-    with pytest.raises(Full) as full:
-        queue.put_many(source, False)
-    assert full.value.count == 3
-    assert next(source) in (3, 4)
-
-
-@pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt(), Sealed()], ids=["error", "Ctrl-C", "sealed"])
-def test_put_many_passes_an_exception_of_the_iterable_through(new, error):
-    """An interruption says how many went in, unless it refuses attributes."""
-    queue = new()
-    with pytest.raises(type(error)) as stopped:
-        queue.put_many(one_then(error))
-    assert stopped.value is error
-    assert getattr(error, "count", None) == (1 if type(error) is KeyboardInterrupt else None)
-    assert items_of(queue.browse()) == [1]
-
-
-def test_put_many_waits_for_room(new):
-    queue = new("q", maxsize=2, resume_at=1.0)
-    subscription = queue.subscribe()
-    with Threads() as threads:
-        putter = threads.start(queue.put_many, range(50))
-        got = []
-        while len(got) < 50:
-            entry = subscription.get(timeout=LONG)
-            got.append(entry.item)
-            entry.ack()
-        assert putter.result() == 50
-    assert got == list(range(50))
 
 
 # ------------------------------------------------------------------------------------------------ browse
@@ -310,53 +258,6 @@ def test_a_selector_that_raises_skips_the_entry_for_that_subscription_and_is_cou
 
 
 # ------------------------------------------------------------------------------------------------ conventions
-def everything(new):
-    queue = new("q")
-    entry = queue.put(1)
-    consumer = Consumer()
-    return queue, entry, queue.subscribe(), consumer
-
-
-def test_they_have_no_len_and_no_bool(new):
-    for thing in everything(new):
-        assert bool(thing) is True
-        assert not hasattr(type(thing), "__bool__")
-        with pytest.raises(TypeError):
-            len(thing)
-
-
-def test_they_are_generic_and_weakly_referenceable(new):
-    for thing in everything(new):
-        assert weakref.ref(thing)() is thing
-        assert type(thing)[int] is not None
-
-
-def test_they_refuse_pickling_and_say_what_to_do(new):
-    for thing in everything(new):
-        with pytest.raises(TypeError) as error:
-            pickle.dumps(thing)
-        assert type(thing).__name__ in str(error.value)
-        assert len(str(error.value)) > 30
-
-
-@pytest.mark.parametrize(
-    "kind", [EntryQueue, PriorityEntryQueue, SortedEntryQueue, LastValueQueue, Subscription, Consumer]
-)
-def test_public_methods_have_docstrings(kind):
-    bare = [
-        name
-        for name, value in inspect.getmembers(kind)
-        if not name.startswith("_") and callable(value) and not inspect.getdoc(value)
-    ]
-    assert bare == []
-
-
-def test_subscriptions_and_entries_are_not_made_by_hand():
-    from manytail import Entry
-
-    for kind in (Subscription, Entry):
-        with pytest.raises(TypeError):
-            kind()
 
 
 def test_context_managers_close(new):

@@ -5,7 +5,6 @@ tests/wakeups has each way of becoming AVAILABLE, and of becoming able to take.
 """
 import threading
 
-import pytest
 from support.threads import DEADLINE, LONG, Threads, wait_asleep, wait_until
 
 from manytail import ClosedError, EntryQueue, ShutDown
@@ -55,21 +54,6 @@ def test_a_waiter_that_was_woken_is_notified_until_it_is_back():
 
 
 # ------------------------------------------------------------------------------------------------ who is woken
-
-
-@pytest.mark.parametrize("subscriptions", [1, 4])
-@pytest.mark.parametrize("bulk", [False, True], ids=["puts", "put_many"])
-def test_as_many_waiters_are_woken_as_are_fed(new, subscriptions, bulk):
-    queue = new()
-    of = [queue.subscribe() for _ in range(subscriptions)]
-    with Threads() as threads:
-        getters = waiting(threads, *of * (4 // subscriptions))
-        if bulk:
-            queue.put_many(range(4))
-        else:
-            for n in range(4):
-                queue.put(n)
-        assert sorted(getter.result().item for getter in getters) == [0, 1, 2, 3]
 
 
 def test_the_highest_interested_waiter_gets_it(new, keep):

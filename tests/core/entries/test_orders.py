@@ -6,9 +6,7 @@ from itertools import pairwise
 from queue import Empty, Full
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.counts import LONG, PART, count
+from support.counts import LONG, PART
 from support.entry_model import level_of
 from support.process import run_script
 from support.threads import run_all
@@ -176,30 +174,6 @@ def test_a_comparison_that_uses_the_queue_does_not_hang_it():
     queue = SortedEntryQueue("q", key=Key)
     queue.put_many([3, 1, 2])
     assert items_of(queue.browse()) == [1, 2, 3]
-
-
-@settings(max_examples=count(40, 1_000), deadline=None)
-@given(keys=st.lists(st.integers(0, 30), max_size=200), seed=st.integers(0, 999))
-def test_sorted_against_a_list(keys, seed):
-    """Random inserts, and removals at random places, keep the tree and the order intact."""
-    chance = random.Random(seed)
-    queue, model = SortedEntryQueue("q", key=lambda item: item[0]), []
-    subscription, out = queue.subscribe(), []
-    for n, key in enumerate(keys):
-        queue.put((key, n))
-        model.append((key, n))
-        if chance.random() < 0.4:
-            got = subscription.get(False)
-            assert got.item == min(model)
-            if chance.random() < 0.5:
-                model.remove(got.item)
-                out.append(got)
-            else:
-                got.release()
-        if out and chance.random() < 0.5:
-            out.pop(chance.randrange(len(out))).ack()
-    assert items_of(subscription.get_many(len(model) + 1) if model else []) == sorted(model)
-    subscription.close()
 
 
 def up_and_down(chance):

@@ -45,15 +45,6 @@ def test_the_resume_mark_is_rounded_down(new, maxsize, resume_at, mark):
             queue.put(99, False)
 
 
-def test_a_blocked_put_times_out(new):
-    queue = new("q", maxsize=1)
-    fill(queue, 1)
-    for timeout in (0, 0.005):
-        with pytest.raises(Full):
-            queue.put(9, timeout=timeout)
-    assert queue.depth() == 1
-
-
 @pytest.mark.parametrize("make_room", ["reject", "purge", "expire", "maxsize", "unbound"])
 def test_whatever_makes_room_wakes_a_putter(new, make_room):
     queue = new("q", maxsize=1)

@@ -1,6 +1,5 @@
 """Subscriptions that wait, are exclusive, select with code of the user's, or are closed. test_entries_model.py has what
 they get, in any order of calls that do not wait."""
-import math
 from queue import Empty
 
 import pytest
@@ -25,16 +24,6 @@ def drain(subscription):
 
 
 # ------------------------------------------------------------------------------------------------ get
-
-
-def test_get_times_out(new):
-    subscription = new().subscribe()
-    for timeout in (0, 0.002):
-        with pytest.raises(Empty):
-            subscription.get(timeout=timeout)
-    for bad in (-1, math.nan):
-        with pytest.raises(ValueError, match="timeout"):
-            subscription.get(timeout=bad)
 
 
 def test_iteration_yields_entries_until_closed(new):
