@@ -9,7 +9,6 @@
 # sending the dead letter may run user code. So the caller does both after unlocking, for the entries in `effects.dead`.
 #
 # Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
 from manytail._c cimport likely, mt_now_coarse_ns, mt_now_ns, unlikely

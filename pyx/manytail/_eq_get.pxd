@@ -12,8 +12,6 @@
 #   G1  nreserved <= notified. Two exceptions. A notified waiter was cancelled: locked_release_unclaimed follows. A
 #       notified Consumer took an entry of another queue: then any get of the subscription fetches reserved entries
 #       first.
-from cpython.ref cimport PyObject
-from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport realloc
 
 from manytail._c cimport MT_EMPTY, MT_OK, keep, unlikely

@@ -1,6 +1,5 @@
 # The life of an entry queue (_eq.pxd): making and freeing it, opening and closing subscriptions, shutdown, fork.
 # Private.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from manytail._c cimport MT_FREE_THREADED, MT_NOMEM, MT_OK, mt_lock_reset

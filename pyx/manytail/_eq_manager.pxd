@@ -13,11 +13,8 @@
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
-from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
-from manytail._c cimport *
 from manytail._entry cimport entry
 from manytail._eq cimport *
 from manytail._eq_keys cimport GROUPS_NONE, group_allows

@@ -11,13 +11,10 @@
 # then counted twice and one chunk too many is allocated.
 #
 # A batch belongs to one call and is used by one thread at a time. It holds references to the Python SubQueues.
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
-from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_i64
-from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
-from manytail._mq cimport *
-from manytail._waiting cimport wait_node
+from manytail._mq_put cimport *
+from manytail._mq_tasks cimport *
 
 cdef enum:
     SLOTS = 11                  # of a chunk of the smallest class

@@ -25,14 +25,15 @@ The rules of _multiqueue.pyx hold here too.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
-from manytail._c cimport *
 from manytail._cpython cimport *
 from manytail._lock cimport enter as enter_lock, leave as leave_lock
-from manytail._mq cimport *
 from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
-from manytail._waiting cimport *
+from manytail._mq_changes cimport *
+from manytail._mq_clear cimport *
+from manytail._mq_iterate cimport *
+from manytail._mq_life cimport *
+from manytail._mq_put cimport *
 
 import math
 import threading

@@ -33,13 +33,10 @@
 #       many. A worker that fails, or whose thread does not start, is replaced if an item is left.
 #   W4  No thread sleeps in `not_full` while the lane and the pool have a free slot, unless a thread that was woken is
 #       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
-from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MIN
 
-from manytail._c cimport *
-from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
-from manytail._mq cimport *
-from manytail._ready cimport ready_level
-from manytail._waiting cimport *
+from manytail._mq_changes cimport *
+from manytail._mq_clear cimport *
 
 ctypedef struct pool        # declared first: a lane points to its pool
 
