@@ -23,7 +23,7 @@ import weakref
 from types import GenericAlias
 
 from manytail._lifecycle import start_daemon
-from manytail._queue import Event
+from manytail._sync import Event
 from manytail.errors import ClosedError, Empty, ShutDown
 
 cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}

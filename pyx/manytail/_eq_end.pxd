@@ -11,7 +11,6 @@
 # Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
 from libc.stdlib cimport calloc
 
-from manytail._c cimport likely, mt_now_coarse_ns, mt_now_ns, unlikely
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_capacity cimport locked_notify_putters, locked_overflows

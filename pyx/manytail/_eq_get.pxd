@@ -14,7 +14,6 @@
 #       first.
 from libc.stdlib cimport realloc
 
-from manytail._c cimport MT_EMPTY, MT_OK, keep, unlikely
 from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
 from manytail._eq cimport *
 from manytail._eq_cursors cimport cursor_first, cursor_skip

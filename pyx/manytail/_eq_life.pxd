@@ -2,7 +2,6 @@
 # Private.
 from libc.stdlib cimport calloc, free
 
-from manytail._c cimport MT_FREE_THREADED, MT_NOMEM, MT_OK, mt_lock_reset
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor

@@ -8,9 +8,6 @@
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
 # get in the same hold, so no other subscription sees it.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
 from manytail._eq cimport *
 from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
