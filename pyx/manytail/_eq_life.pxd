@@ -228,8 +228,8 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
     # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
-    while s.held_first != NULL:
-        e = s.held_first
+    while s.acquired_first != NULL:
+        e = s.acquired_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
     locked_unlist(q, s)
     set_closed(s)

@@ -23,7 +23,7 @@ from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, 
 
 # --------------------------------------------------------------------------------------------------- credit and filters
 cdef inline bint has_credit(subscription *s) noexcept nogil:
-    return s.limit <= 0 or s.nheld < s.limit if likely(s.credit == NULL) else has_shared_credit(s.credit)
+    return s.limit <= 0 or s.nacquired < s.limit if likely(s.credit == NULL) else has_shared_credit(s.credit)
 
 
 cdef inline bint has_shared_credit(shared_credit *c) noexcept nogil:
@@ -347,7 +347,7 @@ cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
 
 
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Call it after `nheld` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
+    """After `nacquired` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
     if s.credit != NULL:
         return_shared_credit(s.credit)
         # relaxed because: the limit is set once, before the Consumer has a subscription

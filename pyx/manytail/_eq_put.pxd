@@ -13,7 +13,7 @@ from manytail._eq cimport *
 from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
-from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
+from manytail._eq_get cimport locked_reserve, locked_wake_after_get, note_selector
 from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
 from manytail._eq_manager cimport *
 from manytail._eq_sorted cimport index_link, search_place, search_range
@@ -173,7 +173,7 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
             credit_notify(s.credit, fx)
         return r
     locked_reserve(q, s, e, fx)
-    locked_after_get(q, s, fx)
+    locked_wake_after_get(q, s, fx)
     if locked_overflows(q) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK

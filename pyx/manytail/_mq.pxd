@@ -111,7 +111,7 @@ ctypedef struct queue:
     int64_t taken_total             # items handed to getters
     uint32_t gil_locked             # constant: the GIL is the lock
     uint32_t selection              # constant once `begun`
-    uint32_t attached               # whether the holder of the take lock is attached, for waiting for a put lock
+    uint32_t holder_attached        # whether the holder of the take lock is attached, for waiting for a put lock
     # -- seldom written
     wait_list not_empty             # take lock
     wait_list joiners               # take lock
@@ -145,7 +145,7 @@ cdef inline subqueue *mt_subqueue_of(ready_node *node) noexcept nogil:
 cdef inline void lock_take(queue *q, bint attached) noexcept nogil:
     enter(&q.take_lock, q.gil_locked, attached)
     if not q.gil_locked:
-        q.attached = attached
+        q.holder_attached = attached
 
 
 cdef inline void unlock_take(queue *q) noexcept nogil:

@@ -59,8 +59,8 @@ cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_
     lock_take(q, attached)
     n = head_clear(q, s, chain, first, last, &to_post, attached)
     if n and s.attached:
-        head_count_removed(q, n)
-        head_finish(q, &to_post)
+        head_count_as_done(q, n)
+        head_wake_joiners(q, &to_post)
     unlock_take_and_post(q, to_post)
     return n
 
@@ -93,7 +93,7 @@ cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr
         s.ntombstones += 1
         s.has_tombstones = 1
         if s.attached:
-            head_count_removed(q, 1)
+            head_count_as_done(q, 1)
         if s.sized:
             head_subtract_sizes(s, c, i, 1)
         # relaxed because: written under the take lock
@@ -105,7 +105,7 @@ cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr
                 head_rekey(q, s)
         head_drop_dead_chunk(q, s, c)
         if s.attached:
-            head_finish(q, &to_post)
+            head_wake_joiners(q, &to_post)
     unlock_take_and_post(q, to_post)
     return there
 

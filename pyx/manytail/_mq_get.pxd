@@ -17,7 +17,7 @@ from manytail._mq_ready cimport *
 # --------------------------------------------------------------------------------------------------------------- taking
 cdef inline void head_popped(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
     """After head_pop() or head_pop_run() of n items: publish head_seq, and notify a putter that waits for a free slot.
-    (head_count_removed() is for items that leave without a get.)"""
+    (head_count_as_done() is for items that leave without a get.)"""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
@@ -192,14 +192,14 @@ cdef inline void items_point(wait_point *p, queue *q, bint attached) noexcept no
 cdef inline int head_poll_items(wait_point *p, bint parking) noexcept nogil:
     """A getter that parks unlists all empty sub-queues, so that the next put to one of them notifies."""
     cdef queue *q = <queue *>p.of
-    q.attached = p.attached
+    q.holder_attached = p.attached
     if head_next(q, not parking) != NULL:
         return MT_OK
     return MT_SHUTDOWN if q.shut else WAIT
 
 
 cdef inline void head_forward_items(wait_point *p, wait_node **to_post) noexcept nogil:
-    (<queue *>p.of).attached = p.attached
+    (<queue *>p.of).holder_attached = p.attached
     head_propagate(<queue *>p.of, to_post)
 
 
@@ -207,4 +207,4 @@ cdef inline void forward_items(queue *q, bint attached) noexcept nogil:
     """A call that may have been notified of an item does not take it: notify the next getter."""
     cdef wait_point p
     items_point(&p, q, attached)
-    give_up(&p, 1, True)
+    forward_unused(&p, 1, True)

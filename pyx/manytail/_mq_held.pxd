@@ -126,7 +126,7 @@ cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept 
             i -= 1
             head_give_back(b, b.items + i, attached, &to_post)
         head_propagate(b.q, &to_post)
-        head_finish(b.q, &to_post)
+        head_wake_joiners(b.q, &to_post)
         unlock_take_and_post(b.q, to_post)
     for i in range(b.n):
         if objects and not b.items[i].given_back:
@@ -148,7 +148,7 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
         if s.attached:
             head_list_if_unlisted(q, s, to_post)
     if not s.attached or not h.given_back:
-        head_count_removed(q, 1)        # detaching, or the shutdown, would have counted it
+        head_count_as_done(q, 1)        # detaching, or the shutdown, would have counted it
     unlock_put(q, s)
 
 

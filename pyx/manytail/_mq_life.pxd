@@ -109,12 +109,12 @@ cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept 
     head_mask(q, s)
     unlock_put(q, s)
     count = head_count(s)
-    head_count_removed(q, count)
+    head_count_as_done(q, count)
     q.removed_put += head_ever_put(s)
     head_unlink(q, s)
     ready_leave_level(&q.ready, s.ready.level)
     s.ready.level = NULL
-    head_finish(q, &to_post)
+    head_wake_joiners(q, &to_post)
     unlock_take_and_post(q, to_post)
     return True
 

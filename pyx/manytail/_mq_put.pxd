@@ -115,7 +115,7 @@ cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
     """There may be a free slot that no putter was woken for, or that a woken one does not use: wake the next."""
     cdef wait_point p
     room_point(&p, s, attached)
-    give_up(&p, 1, True)
+    forward_unused(&p, 1, True)
 
 
 # -------------------------------------------------------------------------------------------------- one try of each put

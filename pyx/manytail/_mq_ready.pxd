@@ -86,7 +86,7 @@ cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
 cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
     """Set `unlisted` if the sub-queue is empty, so that the next put lists it. 0: it is not empty."""
     cdef bint empty
-    lock_put(q, s, q.attached)
+    lock_put(q, s, q.holder_attached)
     empty = head_count(s) == 0
     set_unlisted(s, empty)
     unlock_put(q, s)

@@ -5,8 +5,8 @@
 #
 # Invariants
 #   J1  Items ever put = removed_total + done + items that are not done. The last number is never negative.
-#   J2  Whoever makes an item done calls head_finish() in the same hold of the take lock, so no join sleeps when all
-#       are.
+#   J2  Whoever makes an item done calls head_wake_joiners() in the same hold of the take lock, so no join sleeps when
+#       all are.
 from manytail._mq_get cimport *
 
 
@@ -28,14 +28,14 @@ cdef inline int64_t head_unfinished(queue *q) noexcept nogil:
     return head_put_total(q) - q.removed_total - q.done
 
 
-cdef inline void head_count_removed(queue *q, int64_t n) noexcept nogil:
+cdef inline void head_count_as_done(queue *q, int64_t n) noexcept nogil:
     """n items were taken out without a get: they count as done, unless task_done() was called for them before."""
     if q.done > q.taken_total:
         n = min(n, max(<int64_t>0, head_unfinished(q)))
     q.removed_total += n
 
 
-cdef inline void head_finish(queue *q, wait_node **to_post) noexcept nogil:
+cdef inline void head_wake_joiners(queue *q, wait_node **to_post) noexcept nogil:
     """After an item has become done: notify the joiners if all are. Cheap unless a join waits."""
     if q.joiners.n == 0 or q.done < q.taken_total:
         return
@@ -54,7 +54,7 @@ cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
     ok = q.done < q.taken_total or head_unfinished(q) > 0
     if ok:
         q.done += 1
-        head_finish(q, &to_post)
+        head_wake_joiners(q, &to_post)
     unlock_take_and_post(q, to_post)
     return ok
 

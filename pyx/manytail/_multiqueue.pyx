@@ -668,7 +668,7 @@ cdef class MultiQueue:
             while self.drop_all():      # again, because a key that is added meanwhile may have moved others
                 pass
             lock_take(self.q, True)
-            head_finish(self.q, &to_post)       # wakes joiners; also if there was no item
+            head_wake_joiners(self.q, &to_post)       # wakes joiners; also if there was no item
             unlock_take_and_post(self.q, to_post)
 
     cdef bint drop_all(self) except -1:

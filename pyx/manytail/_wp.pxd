@@ -142,7 +142,7 @@ cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
     s.enabled = show
     q.nenabled += 1 if show else -1
     if not show:
-        lock_put(q, s, q.attached)
+        lock_put(q, s, q.holder_attached)
         head_mask(q, s)
         unlock_put(q, s)
         s.quantum_left = quantum
@@ -244,7 +244,7 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
     while True:
         r = put_in_lane(p, ln, item, False, position, start)
         if r != MT_OK:
-            give_up(&place, 1, False)       # perhaps only the lane is shut or full: another may use the pool's slot
+            forward_unused(&place, 1, False)    # if only the lane is shut or full, another may use the pool's slot
         if not again(&place, 1, &r, NEVER):
             return r
 
