@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy, start_daemon
-from manytail._queue import Condition, Event
 from manytail._sections import RunningItem, Sections
+from manytail._sync import Condition, Event
 from manytail._workpool import Dispatcher, serves_a_lane
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError

@@ -38,7 +38,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from manytail import Empty, MultiQueue, SubQueue
-from manytail._queue import Held
+from manytail._sync import Held
 
 if TYPE_CHECKING:
     from ._item import Item

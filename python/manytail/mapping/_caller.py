@@ -16,7 +16,7 @@ from weakref import WeakSet
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter
-from manytail._queue import Held
+from manytail._sync import Held
 
 from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall

@@ -34,7 +34,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
 from ._item import Batch, Item, add_note

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 
 from ._leased import Requests, places_of
 from ._threads import Thread

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from manytail._progress import Meter
-from manytail._queue import Event
+from manytail._sync import Event
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from manytail._lifecycle import after_fork_in_child
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 
 from . import _codec
 from ._item import Item

@@ -18,7 +18,7 @@ from dataclasses import astuple
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from manytail._queue import Event
+from manytail._sync import Event
 
 from . import _shared_tables
 from ._grants import Answer, Ask, Hold, Holds, Row, Terms, grant

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from manytail._progress import Meter
-from manytail._queue import Event
+from manytail._sync import Event
 
 from ._item import Item
 from ._progress import Ticker

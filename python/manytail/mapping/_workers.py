@@ -17,7 +17,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 from manytail._timings import Timings, now
 from manytail.errors import ShutDown
 
