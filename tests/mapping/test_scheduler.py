@@ -7,8 +7,8 @@ import pytest
 
 from manytail import Batch as BatchOption
 from manytail import Breaker, Budget, Concurrency, Rate, Retry, RetryLater
-from manytail.mapping._admission import Admission, Lane, PriorityLabels
-from manytail.mapping._item import Batch, Item, Unfit
+from manytail.mapping._admission import Admission, PriorityLabels
+from manytail.mapping._item import Batch, Item, Lane, Unfit
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import WINDOW_LIMIT, Kind, Scheduler, Verdict
 

@@ -35,47 +35,18 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manytail import Empty, MultiQueue, SubQueue
 from manytail._queue import Held
 
-if TYPE_CHECKING:
-    from ._item import Item
+from ._item import Item, Lane
 
 IDLE_LIMIT = 4_096  # lanes that are kept without items in flight, for keys that come again
 LAST = math.inf  # the priority of null; compares greater than every int
 KEPT_QUEUES = 64  # empty sub-queues that are kept, for priorities that come again
 _STEP = 1 << 16  # between the labels of two neighbouring priorities, at first
 _EDGE = (1 << 31) - 1  # the largest label: a C int
-
-
-class Lane:
-    """The items of one key."""
-
-    __slots__ = (
-        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
-        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
-    )  # fmt: skip
-
-    def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
-        self.key = key
-        self.shown = ""  # the key for messages; only with `shows_keys`
-        self.weight = weight
-        # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
-        self.waiting = waiting
-        self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
-        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
-        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
-        self.ready: list[tuple[int, Item]] = []
-        self.level: float = 0  # the priority of the unstarted items
-        self.paused_until = -math.inf
-        self.limits: Any = None  # the gate's limits of this key
-        self.accounts: Any = ()  # of this key and of the map, in the ledger
-        self.waiters: Any = None  # what waits for each of them
-        self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
-        self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
-        self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
 class Admission:

@@ -55,11 +55,11 @@ from typing import Any
 from manytail import MultiQueue
 
 from ._adaptive import Adaptive
-from ._admission import Admission, Lane
+from ._admission import Admission
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item
+from ._item import Batch, Item, Lane
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options

@@ -1,15 +1,42 @@
-"""An item of a map, and a batch of items that one call gets."""
+"""An item of a map, a batch of items that one call gets, and the lane of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._types import Delivery, SpentNames
 
-if TYPE_CHECKING:
-    from ._admission import Lane
+
+class Lane:
+    """The items of one key."""
+
+    __slots__ = (
+        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
+        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
+    )  # fmt: skip
+
+    def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
+        self.key = key
+        self.shown = ""  # the key for messages; only with `shows_keys`
+        self.weight = weight
+        # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
+        self.waiting = waiting
+        self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
+        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
+        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
+        self.ready: list[tuple[int, Item]] = []
+        self.level: float = 0  # the priority of the unstarted items
+        self.paused_until = -math.inf
+        self.limits: Any = None  # the gate's limits of this key
+        self.accounts: Any = ()  # of this key and of the map, in the ledger
+        self.waiters: Any = None  # what waits for each of them
+        self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
+        self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
+        self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
 class Item:

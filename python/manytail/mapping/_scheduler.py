@@ -72,9 +72,9 @@ from typing import Any, NamedTuple
 
 from manytail._timings import Timings
 
-from ._admission import Admission, Lane, SharedAdmission
+from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Unfit
+from ._item import Batch, Item, Lane, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 
