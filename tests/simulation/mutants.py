@@ -263,7 +263,7 @@ MUTANTS = [
         "            item.lane.limits.breaker.undone(start.period)\n\n    def failed",
         "            item.lane.limits.breaker.failed(start.period, 0.0)\n\n    def failed", 192),
     Mutant("an item that comes to an open breaker waits (breaker_open)", "gate",
-        "            items = [item for item in items if not self._refused(item, now)]\n",
+        "            items = [item for item in items if not self._failed_fast(item, now)]\n",
         "            items = list(items)\n", 138),
     Mutant(
         "an item whose call ends while its breaker is open waits (was real)",

@@ -25,7 +25,8 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     ready                    a queue of calls for workers
     handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
     grew                     more calls may run at once than before; its owner resets it
-    refused, answered        items that failed, or got the result of an equal item, without a call
+    refused, answered        items that failed, or got the result of an equal item, without a call. To refuse an item
+                             is to put it into `refused`
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
     wake_at                  call `dispatch` at that time, unless it is called earlier
@@ -144,7 +145,7 @@ class Gate:
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
-        self._refuses = options.breaker is not None and options.breaker.when_open == "fail"
+        self._fails_fast = options.breaker is not None and options.breaker.when_open == "fail"
         self._keyed = self.owner is not None and self.owner.keyed
         self._limits_lanes = self._breaks or self._keyed
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
@@ -180,8 +181,8 @@ class Gate:
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
             item.begun, item.last_error = False, None
-        if self._refuses:
-            items = [item for item in items if not self._refused(item, now)]
+        if self._fails_fast:
+            items = [item for item in items if not self._failed_fast(item, now)]
         self._admission.admit(self._former.add(items, now) if self._batched else items)  # type: ignore[arg-type]
 
     def input_ended(self) -> None:
@@ -194,16 +195,16 @@ class Gate:
     def followers(self, item: Item) -> Iterable[Item]:
         return () if self._dedup is None else self._dedup.followers(item)
 
-    def refuses(self, lane: Lane, now: float) -> bool:
+    def fails_fast(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
-        return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
+        return self._fails_fast and lane.limits is not None and lane.limits.breaker.is_open(now)
 
-    def _refused(self, item: Item, now: float) -> bool:
-        """Refuse the item if its key refuses items. Returns whether it did."""
-        refuses = self.refuses(item.lane, now)
-        if refuses:
+    def _failed_fast(self, item: Item, now: float) -> bool:
+        """Refuse the item if the items of its key fail at once. Returns whether it did."""
+        fails = self.fails_fast(item.lane, now)
+        if fails:
             self.refused.append((item, self.breaker_open(item)))
-        return refuses
+        return fails
 
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
@@ -250,7 +251,7 @@ class Gate:
         self._changed.clear()
         leaders, self._leaders = self._leaders, []
         for item in leaders:
-            if not self._refused(item, now):
+            if not self._failed_fast(item, now):
                 self._readmit(item)
         if self._former.due < math.inf:
             due = math.inf if full or self._hurry else now
@@ -315,7 +316,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ the ledger
     def _take(self, call: Item, start: Start, now: float) -> bool:
-        """Take what the call costs of all limits. Returns False if it has to wait, or is refused."""
+        """Take what the call costs of all limits. Returns False if it has to wait, is halved or is refused."""
         owner, lane = self.owner, call.lane
         assert owner is not None
         if owner.keyed:
@@ -331,7 +332,7 @@ class Gate:
             start.until = answer
             return True
         if isinstance(answer, Never):
-            self._refuse(call, answer, start.costs[start.accounts.index(answer.account)])
+            self._halve_or_refuse(call, answer, start.costs[start.accounts.index(answer.account)])
         else:
             self._wait(call, answer, now)
         return False
@@ -399,8 +400,8 @@ class Gate:
         self.recheck(lane, now)
         return True
 
-    def _refuse(self, call: Item, answer: Never, cost: float) -> None:
-        """There will never be room for the next call. A batch is halved."""
+    def _halve_or_refuse(self, call: Item, answer: Never, cost: float) -> None:
+        """There will never be room for the next call: halve a batch, refuse an item."""
         self._take_out(call)
         members = call.members()
         if len(members) > 1:
@@ -708,7 +709,7 @@ class AdaptiveGate(Gate):
     def _tell(self, start: Start, *, succeeds: bool, is_too_much: bool) -> None:
         """A call has ended. is_too_much: it was deferred, or is to be tried again."""
         if is_too_much or (start.is_overdue and not succeeds):
-            self._adaptive.refused(start.halvings)
+            self._adaptive.asked_too_much(start.halvings)
             self.allowed = self._adaptive.allowed
         elif succeeds:
             self._adaptive.succeeded()

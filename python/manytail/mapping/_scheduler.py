@@ -666,7 +666,7 @@ class Scheduler:
     def _fail_waiting(self, lane: Lane, now: float) -> None:
         """Fail the waiting and resting items of a key if its breaker is open and the options say so."""
         assert self.gate is not None
-        if not self._open or not self.gate.refuses(lane, now):
+        if not self._open or not self.gate.fails_fast(lane, now):
             return
         resting = [each for _, _, each in sorted(self._timers) if isinstance(each, Item) and each.lane is lane]
         gone = set(resting)
