@@ -141,7 +141,8 @@ MUTANTS = [
     Mutant("a finished item keeps its slot", "admission", "        lane = item.lane\n        lane.held -= 1\n",
         "        lane = item.lane\n", 1),
     Mutant("a slot that comes free fills nothing", "admission",
-        "            self.keep(item)\n            self._fill(lane)\n", "            self.keep(item)\n", 7),
+        "            self.secure_slot(item)\n            self._fill(lane)\n",
+        "            self.secure_slot(item)\n", 7),
     # ------------------------------------------------------------------------------------------------ what starts first
     Mutant("a retried item goes behind new ones of its key", "admission",
         "self.is_plain else item.priority][0].put_front(item)", "self.is_plain else item.priority][0].put(item)", 17),

@@ -190,10 +190,10 @@ class Admission:
     def give_back(self, item: Item) -> None:
         """Make an item ready that was taken out and has not started. It comes first, and keeps its slot even if a more
         urgent item comes."""
-        self.keep(item)
+        self.secure_slot(item)
         self.retry(item)
 
-    def keep(self, item: Item) -> None:
+    def secure_slot(self, item: Item) -> None:
         """No more urgent item takes the slot of this one back."""
         if item.lane.ready:
             item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
@@ -217,7 +217,7 @@ class Admission:
         if self._priority_labels is not None and not entry[1]:
             self._emptied(lane, item.priority)
         if self._limited:
-            self.keep(item)
+            self.secure_slot(item)
             self._fill(lane)
 
     # ------------------------------------------------------------------------------------------------ pauses, the end

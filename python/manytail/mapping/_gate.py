@@ -303,7 +303,7 @@ class Gate:
                 self.recheck(lane, now)
         self._begin(call)
         if lane.ready:
-            self._admission.keep(call)
+            self._admission.secure_slot(call)
         self.starts[call] = start
         if self._within < math.inf:
             for item in call.members():
@@ -405,7 +405,7 @@ class Gate:
         self._take_out(call)
         members = call.members()
         if len(members) > 1:
-            self._admission.keep(call)
+            self._admission.secure_slot(call)
             self._halve(call, call.attempts, call.begun)
             return
         self._begin(call)
@@ -531,8 +531,8 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        kept = [item for item, verdict in called if verdict is None or not verdict.defers]
-        self._settle(start, batch, now, None if self.owner is None else self._costs(kept))
+        paid = [item for item, verdict in called if verdict is None or not verdict.defers]
+        self._settle(start, batch, now, None if self.owner is None else self._costs(paid))
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):

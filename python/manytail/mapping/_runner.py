@@ -129,14 +129,12 @@ class Runner:
         self,
         scheduler: Scheduler,
         call_with: Callable[[dict[str, Any]], Callable[[Item], Any]],
-        keep_error: Callable[[BaseException, int], Any] | None = None,
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        """keep_error: called with the error and the attempts of an item that failed for good; its result is kept.
-        input_error_first: an exception of the input fails the map at once, not after the results of the items before
-        it. memory: where results are looked up and recorded."""
+        """input_error_first: an exception of the input fails the map at once, not after the results of the items
+        before it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -146,7 +144,6 @@ class Runner:
         self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
-        self._keep_error = keep_error
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
         self._try_lock = partial(self._lock.acquire, False)
@@ -171,7 +168,7 @@ class Runner:
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
             memory.fail = _weakly(self.fail)
-            memory.refused = scheduler.unrecorded
+            memory.unrecordable = scheduler.unrecordable
         gate = scheduler.gate
         self.owner = None if gate is None else gate.owner
         if self.owner is not None:
@@ -265,7 +262,6 @@ class Runner:
     def _refuse(self, call: Item, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
-        failures = [self._kept(one, item) for one, item in zip(failures, call.members(), strict=True)]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
@@ -276,7 +272,7 @@ class Runner:
         if gate is None or not gate.late(item, now := self.now()):
             return False
         if self.memory is not None:
-            self.memory.keep(item)
+            self.memory.extend_lookups(item)
         self.report(self.scheduler.missed, item, now)
         return True
 
@@ -354,17 +350,10 @@ class Runner:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
-        kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
-        self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
+        self._report_end(verdict, self.scheduler.returned, batch, verdict, self.now())
 
     def _report_failure(self, item: Item, verdict: Verdict) -> None:
-        self._report_end([verdict], self.scheduler.failed, item, self._kept(verdict, item), self.now())
-
-    def _kept(self, verdict: Verdict, item: Item) -> Verdict:
-        """What is reported of a verdict: where the map goes on, `keep_error` replaces the error of a failure."""
-        if verdict.kind is Kind.FAIL and not self._ends_map(verdict) and self._keep_error is not None:
-            return verdict._replace(error=self._keep_error(verdict.error, item.attempts))
-        return verdict
+        self._report_end([verdict], self.scheduler.failed, item, verdict, self.now())
 
     def _ends_map(self, verdict: Verdict) -> bool:
         return verdict.kind is Kind.FAIL and (verdict.fatal or self.options.errors == "raise")

@@ -183,7 +183,7 @@ class Scheduler:
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
-        self.unrecorded: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
+        self.unrecordable: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
         self._emitted_last = False  # a result that ends the map was emitted
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
@@ -818,8 +818,8 @@ class Scheduler:
             item.lane.emitted += 1
         if self._sizeof is not None:
             self._held_bytes -= sum([item.size for item in emitted])
-        if self.unrecorded or self._emitted_last:
-            emitted = self._until_unrecorded(emitted)
+        if self.unrecordable or self._emitted_last:
+            emitted = self._until_unrecordable(emitted)
         if self.options.errors == "drop":
             kept = [item for item in emitted if item.error is None]
             self.dropped += len(emitted) - len(kept)
@@ -829,14 +829,14 @@ class Scheduler:
         if self._buffer:
             self._fill_buffer(emitted)
 
-    def _until_unrecorded(self, items: list[Item]) -> list[Item]:
+    def _until_unrecordable(self, items: list[Item]) -> list[Item]:
         """These up to the first whose result cannot be recorded. That one ends the map: no other one follows."""
         if self._emitted_last:
             return []
         for number, item in enumerate(items, 1):
-            if item.error is None and self.unrecorded and item in self.unrecorded:
+            if item.error is None and self.unrecordable and item in self.unrecordable:
                 self._emitted_last = True
-                self.fail(self.unrecorded[item])
+                self.fail(self.unrecordable[item])
                 return items[:number]
         return items
 
