@@ -262,10 +262,7 @@ class ThreadWorkers:
                 timings = Timings()
                 runner.worker_came(timings)
                 try:
-                    if self._timed:
-                        self._serve_timed(worker, call, timings)
-                    else:
-                        self._serve(call, timings)
+                    self._serve(worker, call, timings)
                 finally:
                     runner.worker_left(timings)
             finally:
@@ -280,18 +277,19 @@ class ThreadWorkers:
             if self._leave(worker) and runner.stopping:
                 runner.calls_ended()
 
-    def _serve(self, call: Callable[[Item], Any], timings: Timings) -> None:
+    def _serve(self, worker: _Worker, call: Callable[[Item], Any], timings: Timings) -> None:
+        """Make calls, until the queue is shut down, the map is halted, or a call is abandoned."""
         runner, scheduler = self._runner, self._runner.scheduler
-        get, reports_starts = scheduler.ready.get, scheduler.reports_starts
+        get, reports_starts, timed = scheduler.ready.get, scheduler.reports_starts, self._timed
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
         asks, skip = runner.asks, runner.skip_late if memory is None else runner.skip
-        if single and scheduler.gate is not None and memory is None:
+        if single and not timed and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call
         while True:
-            item = None  # an idle worker keeps no item alive
+            item = result = None  # an idle worker keeps no item alive
             try:
                 item = get() if following is None else following
             except ShutDown:
@@ -302,15 +300,22 @@ class ThreadWorkers:
             if asks and skip(item):
                 continue
             item.attempts += 1
+            if timed:
+                self._begin_timed(worker, item)
             if reports_starts:
                 runner.report(scheduler.started, item, runner.now())
             begin()
             try:
-                item.result = call(item)
+                result = call(item)
             except BaseException as error:
+                if timed and not self._end_timed(worker, item):
+                    return
                 item.began = timings.end_attempt()
                 runner.failed(item, error)
             else:
+                if timed and not self._end_timed(worker, item):
+                    return
+                item.result = result
                 if single:
                     end(item.read)
                 else:
@@ -319,44 +324,17 @@ class ThreadWorkers:
                 if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                     recorded.result()
 
-    def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any], timings: Timings) -> None:
-        runner, scheduler = self._runner, self._runner.scheduler
-        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        while not worker.abandoned:
-            item = result = None
-            try:
-                item = scheduler.ready.get()
-            except ShutDown:
-                return
-            if scheduler.halted:
-                return
-            if runner.skip(item):
-                continue
-            item.attempts += 1
-            self._at_work[item] = worker
-            item.began = now()
-            timings.begin()
-            worker.begin(item)
-            runner.report(scheduler.started, item, runner.now())
-            failure = None
-            try:
-                result = call(item)
-            except BaseException as error:
-                failure = error
-            if not worker.end():
-                return
+    def _begin_timed(self, worker: _Worker, item: Item) -> None:
+        self._at_work[item] = worker
+        item.began = now()
+        worker.begin(item)
+
+    def _end_timed(self, worker: _Worker, item: Item) -> bool:
+        """False: the call was abandoned before. Then nothing of it counts."""
+        ended = worker.end()
+        if ended:
             del self._at_work[item]
-            timings.end_attempt()
-            if failure is None:
-                if runner.options.batch is None:
-                    timings.last_began(item.began, item.read)
-                item.result = result
-                succeeded(item)
-                if runner.memory is not None and (recorded := runner.memory.wait_for_backlog()) is not None:
-                    recorded.result()
-            else:
-                runner.failed(item, failure)
-                failure = None
+        return ended
 
 
 class _AttemptTimeout:
