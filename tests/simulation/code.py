@@ -20,6 +20,7 @@ FILES = {
     "leased": "manytail.mapping._leased",
     "ledger": "manytail.mapping._ledger",
     "scheduler": "manytail.mapping._scheduler",
+    "window": "manytail.mapping._window",
     "world": "simulation.world",
 }
 
@@ -33,7 +34,7 @@ class Code:
         names = set(FILES) - {"world", "ledger", "leased"}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name in names}
         self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
-        self.adaptive = modules["adaptive"]
+        self.adaptive, self.window = modules["adaptive"], modules["window"]
         for user in modules.values():
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):

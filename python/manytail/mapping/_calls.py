@@ -40,9 +40,9 @@ from manytail.errors import ShutDown
 from ._item import Batch, Item, add_note
 from ._loop_runner import LoopRunner
 from ._runner import Runner
-from ._scheduler import WINDOW_LIMIT
 from ._thread_runner import ThreadRunner
 from ._threads import Thread, holds_lock_of
+from ._window import WINDOW_LIMIT
 
 log = logging.getLogger("manytail")
 
@@ -282,7 +282,7 @@ class CallRunner(Runner):
         call.direct = False
         self.open.add(call)
         self.direct.discard(call)
-        self.scheduler.in_flight += 1
+        self.scheduler.window.in_flight += 1
 
     def _let_in(self, calls: list[Call]) -> None:
         """The window has room for them."""
@@ -530,7 +530,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         super().__init__(*arguments, **keywords)
         scheduler = self.scheduler
         is_plain = scheduler.is_plain and self.memory is None and not self.options.is_async
-        is_plain = is_plain and scheduler.window >= WINDOW_LIMIT  # which limits no calls that threads wait for
+        is_plain = is_plain and scheduler.window.size >= WINDOW_LIMIT  # which limits no calls that threads wait for
         # What a direct call passes through. None: no call is direct.
         self._entry = (self.direct.add, scheduler.admission.put) if is_plain else None
         self._succeeded: list[list[int]] = []  # how many direct calls have, by worker
@@ -541,7 +541,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
 
     @property
     def in_flight(self) -> int:
-        return self.scheduler.in_flight + len(self.direct)
+        return self.scheduler.window.in_flight + len(self.direct)
 
     def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
         call = self.makes_call(resource)
@@ -599,7 +599,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
             self.direct.discard(call)
             if call.decide(entry):  # else its end has dropped the call
                 raise self._refusal() from None
-        if self.workers.lacks(len(self.direct) + self.scheduler.in_flight):
+        if self.workers.lacks(len(self.direct) + self.scheduler.window.in_flight):
             self.report(self.workers.items_came, 1)
 
     def succeeded(self, item: Item) -> None:

@@ -343,7 +343,7 @@ class Taken:
             scheduler = self._runner.scheduler
             self._runner.report(scheduler.took, items)
             self._meter.sample()
-            self._stride = scheduler.window // STRIDES
+            self._stride = scheduler.window.size // STRIDES
 
 
 # ---------------------------------------------------------------------------------------------------- in threads

@@ -157,7 +157,7 @@ class Runner:
         self._wanted: float = 1  # items in the output that the consumer waits for
         # The window is filled to the brim, and again when no more items than `_refill_at` are in flight.
         self._filling = True
-        self._refill_at = scheduler.window
+        self._refill_at = scheduler.window.size
         self._holder = 0  # the thread that holds the lock and may run signal handlers; 0: none
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
@@ -393,7 +393,9 @@ class Runner:
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
         # reader is asked for more as soon as nothing is pending.
         hungry = (
-            self._filling or scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
+            self._filling
+            or scheduler.window.in_flight <= self._refill_at
+            or scheduler.ready.qsize() < self.options.workers
         )
         wants_more = hungry or scheduler.admission.paused or not (self._pending or self.source is not None)
         if wants_more and not self._is_refill_useless():
@@ -403,10 +405,14 @@ class Runner:
             if scheduler.halted:
                 self._stop()
                 return
-        if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
+        if self._reading and not scheduler.window.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
-        if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
+        if (
+            len(scheduler.output) >= self._wanted
+            or scheduler.window.buffer_is_full
+            or (scheduler.ended and scheduler.over)
+        ):
             self.output_changed.set()
             if self._gathers:
                 self._wanted = math.inf  # the consumer waits for nothing
@@ -428,10 +434,10 @@ class Runner:
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
-        scheduler = self.scheduler
+        window = self.scheduler.window
         if self._pending or self.memory is not None:
             return False
-        is_full = scheduler.in_flight >= scheduler.window and len(scheduler.output) > scheduler.buffered
+        is_full = window.in_flight >= window.size and len(self.scheduler.output) > window.buffered
         return self._reading or is_full
 
     def _refill(self, hungry: bool) -> None:
@@ -449,8 +455,9 @@ class Runner:
             self.read_next.set()
         # Priorities and weights reach as far as the window: it is kept full where they count.
         choosy = self.options.prioritised or self.options.weights is not None
-        self._filling = choosy or scheduler.in_flight < scheduler.window
-        self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
+        window = scheduler.window
+        self._filling = choosy or window.in_flight < window.size
+        self._refill_at = window.size - (window.size - self.options.workers) // 2
 
     def _read_here(self, room: int) -> None:
         """Fill the window from an input that never blocks."""
@@ -591,7 +598,7 @@ class Runner:
     @property
     def in_flight(self) -> int:
         """How many items have come in and are not done, or their results were not taken."""
-        return self.scheduler.in_flight
+        return self.scheduler.window.in_flight
 
     def stats(self) -> Stats:
         """Where the map stands, read without the lock: each number is right, but they may be of different moments."""

@@ -51,12 +51,9 @@ and change at most the results of their call. The reader calls `assign`.
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
-    in_flight = items arrived - items reported by `took` - dropped - buffered <= window
     held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
-              halted. With `gate` the sum has more: items of lingering batches and followers
-    window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
-              only because the window is full of items that wait for an earlier one, for their key, or for their look-up
-    buffered  only in Spark: the first items in `output`, for the output batch that is being filled; at most `buffer`
+              halted. With `gate` the sum has more: items of lingering batches and followers. `_window` has those of the
+              counts
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from itertools import count
 from typing import Any, NamedTuple
 
 from manytail._timings import Timings
@@ -77,8 +74,8 @@ from ._gate import AdaptiveGate, Gate
 from ._item import Batch, Item, Lane, Unfit
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
+from ._window import Window
 
-WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers x batch is more
 LOOKUPS = 16  # times workers x batch: a larger window does not grow for look-ups; more of them would be too old
 
 
@@ -120,16 +117,10 @@ class Scheduler:
         options: Options,
         *,
         weight_of: Callable[[Item], int] | None = None,
-        buffer: int = 0,
-        sizeof: Callable[[Item], float] | None = None,
-        buffer_bytes: float = math.inf,
-        window_bytes: float = math.inf,
         shared: bool = False,
+        **window: Any,
     ) -> None:
-        """shared: many threads call `assign`. buffer, buffer_bytes: that many emitted items, or bytes of them, count as
-        taken before they are popped.
-        sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
-        automatic window takes no more than 4 x workers x batch items."""
+        """shared: many threads call `assign`. window: arguments of Window."""
         self.options = options
         self.admission = (SharedAdmission if shared else Admission)(
             per_key=_needed_per_key(options),
@@ -161,19 +152,8 @@ class Scheduler:
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
         self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
-        # The window.
-        self.in_flight = self.held_back = self.resting = self.buffered = 0
-        self._base = 4 * options.workers * options.calls_items
-        self._largest = max(WINDOW_LIMIT, self._base)
-        self.window = options.max_in_flight or self._base
-        self._growing = options.max_in_flight is None
-        self._buffer = buffer
-        self._sizeof = sizeof
-        self._buffer_bytes = buffer_bytes
-        self._window_bytes = window_bytes
-        self._buffered_bytes = 0.0
-        self.full = False  # the bytes of the buffer are used up
-        self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of the item that arrived last
+        self.window = Window(options, **window)
+        self.resting = 0
         # Time.
         self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
         self._numbers = count()
@@ -195,7 +175,7 @@ class Scheduler:
     @property
     def is_plain(self) -> bool:
         """Whether an item that came in need only be put into the queue, and its success need not be reported."""
-        return self.is_uniform and not self._delivers and self._sizeof is None
+        return self.is_uniform and not self._delivers and self.window.sizeof is None
 
     @property
     def allowed(self) -> int:
@@ -206,7 +186,7 @@ class Scheduler:
     @property
     def over(self) -> bool:
         """Everything that arrived was emitted, and nothing more arrives."""
-        return self.ended and self.in_flight + self.buffered == len(self.output)
+        return self.ended and self.window.in_flight + self.window.buffered == len(self.output)
 
     def assign(self, items: list[Item]) -> None:
         self.admission.assign(items)
@@ -215,53 +195,32 @@ class Scheduler:
         """How many items may arrive; none if it is negative. Grows the window if that helps."""
         if self.halted or self.ended:
             return 0
-        free = self.window - self.in_flight
-        if free <= 0 and self._growing and not self.expired and self._grow():
-            free = self.window - self.in_flight
-        if (
-            self._sizeof is not None
-            and self._growing
-            and self.in_flight >= self._base
-            and self._bytes() >= self._window_bytes
-        ):
-            return 0
-        return free
+        window = self.window
+        if window.in_flight >= window.size and window.grows and not self.expired and self._is_blocked():
+            window.grow()
+        return window.free()
 
-    def _grow(self) -> bool:
-        """Double the full window if a worker has nothing to run only because other items wait for an earlier one or for
-        their key.
+    def _is_blocked(self) -> bool:
+        """Whether a worker has nothing to run only because other items wait for an earlier one or for their key.
 
-        Items that the consumer has not taken do not count: a larger window would only cost memory.
+        Not if the consumer has items to take: a larger window would only cost memory.
         """
-        blocked = self.held_back + self.admission.without_slot
+        blocked = self.window.held_back + self.admission.without_slot
         if self.admission.paused:
             blocked += self.admission.paused_items()
-        to_run = self.in_flight - blocked - self.resting
+        to_run = self.window.in_flight - blocked - self.resting
         if self.gate is not None:
             blocked += self.gate.following
             to_run = self.gate.to_run()
-        if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
-            return False
-        if self._sizeof is not None and 2 * self._bytes() > self._window_bytes:
-            return False
-        self.window = min(2 * self.window, self._largest)
-        self._growing = self.window < self._largest or self._sizeof is not None
-        return True
+        return bool(blocked) and to_run < self.options.workers and len(self.output) <= self.window.buffered
 
     def grow_for_lookups(self) -> bool:
         """Double the window if workers have nothing to run while items that are looked up fill it. The next SQL
         statement then looks up more items."""
-        idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
-        large = self.window >= min(LOOKUPS * self.options.workers * self.options.calls_items, self._largest)
-        if self._sizeof is not None:
-            large = large or 2 * self._bytes() > self._window_bytes
-        if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
-            return False
-        self.window = min(2 * self.window, self._largest)
-        return True
-
-    def _bytes(self) -> float:
-        return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
+        window, workers = self.window, self.options.workers
+        idle = window.in_flight < workers and len(self.output) <= window.buffered
+        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest)
+        return window.grows and idle and small and self._open and not self.ended and window.grow()
 
     def first_came(self, now: float) -> None:
         """Start the deadline, if it has not started. `arrived` calls this too."""
@@ -271,9 +230,8 @@ class Scheduler:
 
     def arrived(self, items: list[Item], now: float) -> None:
         self.first_came(now)
-        self.in_flight += len(items)
-        if self._sizeof is not None and items:
-            self._item_bytes = self._sizeof(items[-1])
+        self.window.in_flight += len(items)
+        self.window.weigh_arrived(items)
         if self._line is not None:
             self._line.extend(items)
         elif self._by_key:
@@ -623,10 +581,10 @@ class Scheduler:
         assert gate is not None
         if not self._open:
             return
-        gate.dispatch(self.in_flight >= self.window, now)
+        gate.dispatch(self.window.in_flight >= self.window.size, now)
         self._apply_gate_effects()
         while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
-            gate.dispatch(self.in_flight >= self.window, now)
+            gate.dispatch(self.window.in_flight >= self.window.size, now)
             self._apply_gate_effects()
         self.wake_at = min(self.wake_at, gate.wake_at)
         if gate.error is not None:
@@ -790,14 +748,12 @@ class Scheduler:
     def _complete(self, items: Sequence[Item]) -> None:
         """No further attempt of these follows: emit what is next in order."""
         self.finished += len(items)
-        self.held_back += len(items)
+        window = self.window
+        window.held_back += len(items)
         for item in items:
             item.done = True
-        if self._sizeof is not None:
-            sizes = list(map(self._sizeof, items))
-            self._held_bytes += sum(sizes)
-            for item, size in zip(items, sizes, strict=True):
-                item.size = size
+        if window.sizeof is not None:
+            window.weigh_done(items)
         if self._line is not None:
             self._emit(self._line)
         elif self._by_key:
@@ -806,28 +762,29 @@ class Scheduler:
         elif self.failing is None:
             self._emit(deque(items))
         else:
-            self.held_back -= len(items)
+            window.held_back -= len(items)
 
     def _emit(self, line: deque[Item]) -> None:
         """Put the done items at the left end of the line in the output, but for failures that are dropped."""
         emitted: list[Item] = []
         while line and line[0].done:
             emitted.append(line.popleft())
-        self.held_back -= len(emitted)
+        window = self.window
+        window.held_back -= len(emitted)
         for item in () if self.admission.is_plain else emitted:
             item.lane.emitted += 1
-        if self._sizeof is not None:
-            self._held_bytes -= sum([item.size for item in emitted])
+        if window.sizeof is not None:
+            window.weigh_emitted(emitted)
         if self.unrecordable or self._emitted_last:
             emitted = self._until_unrecordable(emitted)
         if self.options.errors == "drop":
-            kept = [item for item in emitted if item.error is None]
-            self.dropped += len(emitted) - len(kept)
-            self.in_flight -= len(emitted) - len(kept)
-            emitted = kept
+            results = [item for item in emitted if item.error is None]
+            self.dropped += len(emitted) - len(results)
+            window.in_flight -= len(emitted) - len(results)
+            emitted = results
         self.output.extend(emitted)
-        if self._buffer:
-            self._fill_buffer(emitted)
+        if window.buffer:
+            window.fill_buffer(emitted)
 
     def _until_unrecordable(self, items: list[Item]) -> list[Item]:
         """These up to the first whose result cannot be recorded. That one ends the map: no other one follows."""
@@ -839,19 +796,6 @@ class Scheduler:
                 self.fail(self.unrecordable[item])
                 return items[:number]
         return items
-
-    def _fill_buffer(self, items: list[Item]) -> None:
-        """Count the first of these as taken: the first items of the output that are not. Without effect where the
-        buffer is full."""
-        free = 0 if self.full else min(self._buffer - self.buffered, len(items))
-        if self._sizeof is not None and free:
-            for number, item in enumerate(islice(items, free), 1):
-                self._buffered_bytes += item.size
-                if self._buffered_bytes >= self._buffer_bytes:
-                    self.full, free = True, number
-                    break
-        self.buffered += free
-        self.in_flight -= free
 
     def release(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
@@ -874,16 +818,7 @@ class Scheduler:
         return self.admission.lines() if self._line is None else [self._line]
 
     def took(self, number: int) -> None:
-        """The consumer popped that many items. The buffer counts the next ones in their place."""
-        kept = min(number, self.buffered)
-        self.buffered -= kept
-        self.in_flight -= number - kept
-        if self._buffer:
-            self._buffered_bytes = (
-                sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
-            )
-            self.full = self._buffered_bytes >= self._buffer_bytes
-            self._fill_buffer(list(islice(self.output, self.buffered, self._buffer)))
+        self.window.took(number, self.output)
 
 
 def _needed_per_key(options: Options) -> int:
