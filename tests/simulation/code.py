@@ -9,6 +9,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from manytail.mapping import _item
+
 FILES = {
     "adaptive": "manytail.mapping._adaptive",
     "admission": "manytail.mapping._admission",
@@ -25,6 +27,12 @@ FILES = {
 }
 
 
+class Batch(_item.Batch):
+    """A batch that has, as an item, what the model calls it."""
+
+    value: Any = None
+
+
 class Code:
     """The copies that a world runs. Names that one module imports from another are replaced by those of the copies."""
 
@@ -36,6 +44,8 @@ class Code:
         self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
         self.adaptive, self.window = modules["adaptive"], modules["window"]
         for user in modules.values():
+            if "Batch" in vars(user):
+                user.Batch = Batch
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):
                     if getattr(vars(maker)[name], "__module__", None) == maker.__name__:

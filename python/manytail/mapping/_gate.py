@@ -4,8 +4,8 @@ priorities decides that.
 The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
 items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
 key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
-(`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler,
-which owns it, the gate has no thread, clock or I/O, and no lock but those of limits that other maps use too.
+(`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler, which owns it, the gate has no thread,
+clock or I/O, and no lock but those of limits that other maps use too.
 
     event                    meaning
     admit(items, now)        new items
@@ -60,7 +60,7 @@ from ._admission import Admission
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item, Lane
+from ._item import Batch, Item, Lane, Work, flat, spent
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -111,8 +111,8 @@ class Gate:
 
     def __init__(self, options: Options, admission: Admission, spent: dict[str, float]) -> None:
         """spent: where it counts what calls took of limits that have names, if they did not say it themselves."""
-        self.ready: MultiQueue[None, Item] = MultiQueue()
-        self.starts: dict[Item, Start] = {}
+        self.ready: MultiQueue[None, Work] = MultiQueue()
+        self.starts: dict[Work, Start] = {}
         self.allowed = options.workers  # calls at once
         self.grew = False
         self.wake_at = math.inf
@@ -127,9 +127,9 @@ class Gate:
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
-        self._passed: list[Item] = []  # to be put in `ready` at the end of `dispatch`
+        self._passed: list[Work] = []  # to be put in `ready` at the end of `dispatch`
         self.hands_over = False  # the caller of `dispatch` is a worker without a call, which gets one in `handed`
-        self.handed: Item | None = None
+        self.handed: Work | None = None
         self._asking = 0
         self._to_ask: list[tuple[float, int, Lane]] = []  # a heap, by priority and arrival
         self._numbers = count()
@@ -183,7 +183,7 @@ class Gate:
             item.begun, item.last_error = False, None
         if self._fails_fast:
             items = [item for item in items if not self._failed_fast(item, now)]
-        self._admission.admit(self._former.add(items, now) if self._batched else items)  # type: ignore[arg-type]
+        self._admission.admit(self._former.add(items, now) if self._batched else items)
 
     def input_ended(self) -> None:
         self._hurry = True
@@ -208,7 +208,7 @@ class Gate:
 
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
-        call = Batch([item]) if self._batched else item
+        call: Work = Batch([item]) if self._batched else item
         call.begun = False
         self._admission.readmit(call)
 
@@ -241,8 +241,7 @@ class Gate:
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
             lane.limits = LaneLimits(self._options)
-        limits: LaneLimits = lane.limits
-        return limits
+        return lane.limits  # type: ignore[no-any-return]
 
     def _admit_again(self, full: bool, now: float) -> None:
         """Admit what may start because a call has ended or time has passed."""
@@ -255,9 +254,9 @@ class Gate:
                 self._readmit(item)
         if self._former.due < math.inf:
             due = math.inf if full or self._hurry else now
-            self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
+            self._admission.admit(self._former.release(due))
 
-    def _choose(self, call: Item, now: float) -> bool:
+    def _choose(self, call: Work, now: float) -> bool:
         """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
         Returns whether any is left."""
         chosen = [item for item in call.members() if self._is_called(item) and not self._gave_up(item, now)]
@@ -288,7 +287,7 @@ class Gate:
             self.refused.append((item, item.last_error))
         return over
 
-    def _start(self, call: Item, now: float) -> None:
+    def _start(self, call: Work, now: float) -> None:
         """Let the next call start, if all limits have room for it."""
         start = Start((), (), math.inf, 0)
         if self.owner is not None and not self._take(call, start, now):
@@ -315,7 +314,7 @@ class Gate:
         self._passed.append(call)
 
     # ------------------------------------------------------------------------------------------------ the ledger
-    def _take(self, call: Item, start: Start, now: float) -> bool:
+    def _take(self, call: Work, start: Start, now: float) -> bool:
         """Take what the call costs of all limits. Returns False if it has to wait, is halved or is refused."""
         owner, lane = self.owner, call.lane
         assert owner is not None
@@ -337,7 +336,7 @@ class Gate:
             self._wait(call, answer, now)
         return False
 
-    def has_room_beside(self, call: Item, holders: Iterable[Item]) -> bool:
+    def has_room_beside(self, call: Item, holders: Iterable[Work]) -> bool:
         """Whether each Concurrency, and each Budget of this process, has room for the call while these calls run, or
         refuses it."""
         if self.owner is None:
@@ -360,7 +359,7 @@ class Gate:
             return (float(len(items)),) * len(self._unit)
         return tuple(map(math.fsum, zip(*(item.costs for item in items), strict=True)))
 
-    def _wait(self, call: Item, answer: Wait, now: float) -> None:
+    def _wait(self, call: Work, answer: Wait, now: float) -> None:
         """The next call has to wait, and with it its key or the map."""
         lane, at = call.lane, min(answer.at, now + FAR)
         if answer.account.of_key:
@@ -373,10 +372,9 @@ class Gate:
         self._blocked_until = at
         owner = self.owner
         if owner is not None and owner.waits_for_itself(answer.account, owner.waiter.cost):
-            limit = answer.account.limit
-            self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
+            self.error = RuntimeError(f"{answer.account.limit!r}: its own caller holds it, which would wait for itself")
 
-    def _wait_for_grant(self, call: Item, limits: LaneLimits) -> None:
+    def _wait_for_grant(self, call: Work, limits: LaneLimits) -> None:
         """A database is asked for more of a limit of the key, or will be when fewer keys ask."""
         if self._asking < self._options.workers:
             limits.is_asking = True
@@ -400,17 +398,16 @@ class Gate:
         self.recheck(lane, now)
         return True
 
-    def _halve_or_refuse(self, call: Item, answer: Never, cost: float) -> None:
+    def _halve_or_refuse(self, call: Work, answer: Never, cost: float) -> None:
         """There will never be room for the next call: halve a batch, refuse an item."""
         self._take_out(call)
-        members = call.members()
-        if len(members) > 1:
+        if isinstance(call, Batch) and len(call.items) > 1:
             self._admission.secure_slot(call)
             self._halve(call, call.attempts, call.begun)
             return
         self._begin(call)
         self._admission.finished(call)
-        item, limit = members[0], answer.account.limit
+        item, limit = call.members()[0], answer.account.limit
         retried = isinstance(limit, Budget) and item.last_error is not None
         error: Any = item.last_error if retried else limit.refusal(cost)
         self.refused.append((item, error))
@@ -439,15 +436,15 @@ class Gate:
         if self.owner is not None and self.owner.waiter.account is not None:
             self.owner.leave(self.owner.waiter, now)
 
-    def _settle(self, start: Start, call: Item, now: float, costs: Sequence[float] | None = None) -> None:
+    def _settle(self, start: Start, call: Work, now: float, costs: Sequence[float] | None = None) -> None:
         """The call has ended. costs: of its items that were not deferred, if some were."""
         if self.owner is None or start.is_settled:
             return
         if costs is None and not self._books:
             self.owner.end(start.accounts, start.costs, start.costs, now)
             return
-        said = (call.spent or {}) if self._options.wants_delivery else {}
-        spent = []
+        said = spent(call) if self._options.wants_delivery else {}
+        amounts = []
         for index, limit in enumerate(self.owner.limits):
             name = "" if limit is self._options.settled_limit and "" in said else limit.name
             if name in said:
@@ -456,8 +453,8 @@ class Gate:
                 amount = costs[index] if costs is not None and isinstance(limit, Budget) else start.costs[index]
                 if name is not None:
                     self.spent[name] = self.spent.get(name, 0.0) + amount
-            spent.append(amount)
-        self.owner.end(start.accounts, start.costs, tuple(spent), now)
+            amounts.append(amount)
+        self.owner.end(start.accounts, start.costs, tuple(amounts), now)
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""
@@ -476,20 +473,20 @@ class Gate:
         if self.owner is not None:
             self.owner.leave_all(now)
 
-    def _take_out(self, call: Any) -> None:
+    def _take_out(self, call: Work) -> None:
         """Take the next call out of the admission. No further item joins a batch."""
         self._admission.queue.get_nowait()
-        if self._batched:
+        if isinstance(call, Batch):
             self._former.close(call)
 
-    def _begin(self, item: Item) -> None:
+    def _begin(self, item: Work) -> None:
         """The call starts, or never will: a call of another priority of its key may be made ready."""
         if not item.begun:
             item.begun = True
             if self._admission.reports_starts:
                 self._admission.started(item.lane)
 
-    def late(self, item: Item, now: float) -> bool:
+    def late(self, item: Work, now: float) -> bool:
         """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
         for attempts of one of its items is over."""
         start, lane = self.starts[item], item.lane
@@ -499,11 +496,11 @@ class Gate:
         start.begun = not late
         return late
 
-    def _called_before(self, call: Item) -> list[Item]:
+    def _called_before(self, call: Work) -> list[Item]:
         """The items of a call in `ready` that had an attempt before. Those of a batch count the attempt to come."""
         return [item for item in call.members() if item.attempts > self._batched]
 
-    def missed(self, call: Item, now: float) -> None:
+    def missed(self, call: Work, now: float) -> None:
         start = self._end(call)
         self._undo(start, now)
         self._admission.give_back(call)
@@ -514,7 +511,7 @@ class Gate:
                 item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
-    def overdue(self, call: Item) -> None:
+    def overdue(self, call: Work) -> None:
         """The time of the call is over."""
 
     def succeeded(self, item: Item, now: float) -> None:
@@ -545,14 +542,14 @@ class Gate:
             if verdict is None:
                 self._answer_followers(item)
 
-    def deferred(self, item: Item, now: float) -> None:
+    def deferred(self, item: Work, now: float) -> None:
         """A budget gets the cost back, and the call says nothing about its key."""
         start = self._end(item)
         self._settle(start, item, now, (0.0,) * len(start.costs))
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def failed(self, call: Item, is_retried: bool, now: float) -> None:
+    def failed(self, call: Work, is_retried: bool, now: float) -> None:
         start = self._end(call)
         self._settle(start, call, now)
         if self._breaks:
@@ -568,7 +565,7 @@ class Gate:
         """Admit the halves of the batch, each as a call with its own retries."""
         self._halve(batch, 0, True)
 
-    def _halve(self, batch: Any, attempts: int, begun: bool) -> None:
+    def _halve(self, batch: Batch, attempts: int, begun: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
         first = Batch(batch.items[:middle], attempts, batch.priority)
@@ -591,14 +588,14 @@ class Gate:
         self.uncalled(item, now)
         self._answer_followers(item)
 
-    def uncalled(self, item: Item, now: float) -> None:
+    def uncalled(self, item: Work, now: float) -> None:
         """A worker took the call and did not make it."""
         start = self._end(item)
         self._undo(start, now)
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def _end(self, item: Item) -> Start:
+    def _end(self, item: Work) -> Start:
         """The call has left `ready` and its worker. `dispatch` rechecks its key, if that is disabled."""
         if item.lane in self._admission.paused:
             self._recheck_next(item.lane)
@@ -652,7 +649,7 @@ class Gate:
         for call in calls:
             if isinstance(call, Batch):
                 self._former.close(call)
-        return self.flat(calls)
+        return flat(calls)
 
     def drain(self, now: float) -> list[Item]:
         """Take out every item whose call has not begun."""
@@ -660,11 +657,7 @@ class Gate:
             self._withdraw(lane, now)
         items = self._leaders + ([] if self._dedup is None else self._dedup.drain())
         self._leaders = []
-        return items + self.flat([*self._former.drain(), *self._admission.drain()])
-
-    def flat(self, calls: Iterable[Item]) -> list[Item]:
-        """The items of these calls."""
-        return [item for call in calls for item in call.members()]
+        return items + flat([*self._former.drain(), *self._admission.drain()])
 
 
 class AdaptiveGate(Gate):
@@ -681,12 +674,12 @@ class AdaptiveGate(Gate):
             self.allowed, self.grew = self._adaptive.allowed, True
             super().dispatch(full, now)
 
-    def _start(self, call: Item, now: float) -> None:
+    def _start(self, call: Work, now: float) -> None:
         super()._start(call, now)
         if (start := self.starts.get(call)) is not None:
             start.halvings, start.is_overdue = self._adaptive.halvings, False
 
-    def overdue(self, call: Item) -> None:
+    def overdue(self, call: Work) -> None:
         self.starts[call].is_overdue = True
 
     def succeeded(self, item: Item, now: float) -> None:
@@ -698,11 +691,11 @@ class AdaptiveGate(Gate):
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)
 
-    def deferred(self, item: Item, now: float) -> None:
+    def deferred(self, item: Work, now: float) -> None:
         self._tell(self.starts[item], succeeds=False, is_too_much=True)
         super().deferred(item, now)
 
-    def failed(self, call: Item, is_retried: bool, now: float) -> None:
+    def failed(self, call: Work, is_retried: bool, now: float) -> None:
         self._tell(self.starts[call], succeeds=False, is_too_much=is_retried)
         super().failed(call, is_retried, now)
 

@@ -38,7 +38,7 @@ from manytail._lifecycle import after_fork_in_child
 from manytail._queue import Event, Held
 
 from . import _codec
-from ._item import Item
+from ._item import Item, Work
 from ._threads import Thread
 from ._types import SharedUnavailable
 
@@ -111,7 +111,7 @@ class Memory:
         self._lock = threading.RLock()  # guards the other fields; finalizers take it again
         self._changed = Event()  # wakes the thread
         self._lookups: deque[Any] = deque()  # items, and functions to call when the items before them were looked up
-        self._recalls: list[tuple[Item, Future[None]]] = []
+        self._recalls: list[tuple[Work, Future[None]]] = []
         self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
         self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
         self._unrecorded = 0
@@ -158,7 +158,7 @@ class Memory:
         self._changed.set()
 
     # ------------------------------------------------------------------------------------------------ from workers
-    def is_fresh(self, call: Item) -> bool:
+    def is_fresh(self, call: Work) -> bool:
         """Whether the last look-up of each item of the call is recent enough, or was extended to it. Ends that."""
         old, items = time.monotonic() - FRESH, call.members()
         fresh = all(item.looked_up > old for item in items)
@@ -167,13 +167,13 @@ class Memory:
                 item.looked_up = -math.inf  # for one call
         return fresh
 
-    def extend_lookups(self, call: Item) -> None:
+    def extend_lookups(self, call: Work) -> None:
         """A call with fresh look-ups missed its slot. They hold for its next slot too, whenever that comes. Otherwise
         no call could start if a round trip to the database takes longer than a start may be late."""
         for item in call.members():
             item.looked_up = EXTENDED
 
-    def recall(self, item: Item) -> Future[None]:
+    def recall(self, item: Work) -> Future[None]:
         """Look the item up again, or the items of a batch. Once the future is done, `known` says whether a result was
         found."""
         future: Future[None] = Future()

@@ -32,7 +32,7 @@ from weakref import WeakMethod
 
 from manytail._timings import Timings
 
-from ._item import Batch, Item
+from ._item import Batch, Item, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
@@ -110,7 +110,7 @@ class Workers(Protocol):
         """Those that `join` waits for."""
         ...
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         """Abandon a running call. True: it reports nothing more. False: its end is or will be reported."""
         ...
 
@@ -128,7 +128,7 @@ class Runner:
     def __init__(
         self,
         scheduler: Scheduler,
-        call_with: Callable[[dict[str, Any]], Callable[[Item], Any]],
+        call_with: Callable[[dict[str, Any]], Callable[[Any], Any]],
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
@@ -249,7 +249,7 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ what workers call
     # Before a call a worker asks for each reason not to make it. If there is one, `skip` reports it and returns True.
-    def skip(self, item: Item) -> bool:
+    def skip(self, item: Work) -> bool:
         """Skip a call whose result was found recorded, whose slots have passed, or for which the map has no time
         left."""
         memory = self.memory
@@ -259,14 +259,14 @@ class Runner:
                 return True
         return self.skip_late(item)
 
-    def _refuse(self, call: Item, errors: list[BaseException]) -> None:
+    def _refuse(self, call: Work, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
 
-    def skip_late(self, item: Item) -> bool:
+    def skip_late(self, item: Work) -> bool:
         """Skip a call that would start too late for the slots that the gate gave it."""
         gate = self.scheduler.gate
         if gate is None or not gate.late(item, now := self.now()):
@@ -276,7 +276,7 @@ class Runner:
         self.report(self.scheduler.missed, item, now)
         return True
 
-    def skip_recalled(self, item: Item) -> bool:
+    def skip_recalled(self, item: Work) -> bool:
         """After an item was looked up again: skip its call if the result is recorded, or if the map ends."""
         scheduler = self.scheduler
         if scheduler.halted:
@@ -310,7 +310,7 @@ class Runner:
             if not events:
                 return
 
-    def succeeded_next(self, item: Item) -> Item | None:
+    def succeeded_next(self, item: Item) -> Work | None:
         """`succeeded`, where there is a gate and no memory, for a worker that is free then. Returns its next call, if
         there is one: that goes through no queue, and wakes no other worker."""
         events, gate, call = self._events, self.scheduler.gate, None
@@ -329,14 +329,14 @@ class Runner:
                 break
         return call
 
-    def failed(self, item: Item, error: BaseException) -> None:
+    def failed(self, item: Work, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
-    def returned(self, batch: Item) -> None:
+    def returned(self, batch: Work) -> None:
         """Replaces `succeeded` where a call gets a batch."""
         assert isinstance(batch, Batch)
         verdicts = self.scheduler.judge_results(batch, random.random())
@@ -352,7 +352,7 @@ class Runner:
             return
         self._report_end(verdict, self.scheduler.returned, batch, verdict, self.now())
 
-    def _report_failure(self, item: Item, verdict: Verdict) -> None:
+    def _report_failure(self, item: Work, verdict: Verdict) -> None:
         self._report_end([verdict], self.scheduler.failed, item, verdict, self.now())
 
     def _ends_map(self, verdict: Verdict) -> bool:
@@ -559,7 +559,7 @@ class Runner:
         verdict = self.scheduler.failure(error)
         self._report_end([verdict], self.scheduler.condemned, item, verdict)
 
-    def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
+    def timed_out(self, item: Work, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
         delivery = getattr(item, "delivery", None)  # None: fn gets none, or has not begun
         if delivery is not None:

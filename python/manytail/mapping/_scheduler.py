@@ -52,8 +52,7 @@ and change at most the results of their call. The reader calls `assign`.
 
 Invariants
     held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
-              halted. With `gate` the sum has more: items of lingering batches and followers. `_window` has those of the
-              counts
+              halted. With `gate` the sum has more: items of lingering batches and followers
 """
 
 from __future__ import annotations
@@ -64,14 +63,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Lane, Unfit
+from ._item import Batch, Item, Lane, Unfit, Work, flat, spent
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
@@ -135,7 +134,7 @@ class Scheduler:
         self.gate = gate(options, self.admission, self.spent) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
-        self.overdue: list[tuple[Item, BaseException]] = []
+        self.overdue: list[tuple[Work, BaseException]] = []
         self.unjudged: list[tuple[Item, Any]] = []
         self.wake_at = math.inf
         self.halted = False
@@ -155,9 +154,9 @@ class Scheduler:
         self.window = Window(options, **window)
         self.resting = 0
         # Time.
-        self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
+        self._timers: list[tuple[float, int, Work | Lane]] = []  # resting items, and lanes to resume
         self._numbers = count()
-        self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
+        self._running: dict[Work, float] = {}  # where calls are timed: when each is overdue, in this order
         self._deadline_at = math.inf
         # Counts, which `progress` reads without a lock.
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
@@ -230,8 +229,10 @@ class Scheduler:
 
     def arrived(self, items: list[Item], now: float) -> None:
         self.first_came(now)
-        self.window.in_flight += len(items)
-        self.window.weigh_arrived(items)
+        window = self.window
+        window.in_flight += len(items)
+        if window.sizeof is not None and items:
+            window.item_bytes = window.sizeof(items[-1])
         if self._line is not None:
             self._line.extend(items)
         elif self._by_key:
@@ -245,9 +246,8 @@ class Scheduler:
                     self._fail(item, item.error, item.fatal)
             return
         bad = [item for item in items if item.error is not None]
-        known = (
-            [item for item in items if item.known and item.error is None] if self.options.remember is not None else []
-        )
+        remembers = self.options.remember is not None
+        known = [item for item in items if item.known and item.error is None] if remembers else []
         good = [item for item in items if item.error is None and not item.known] if bad or known else items
         if self.gate is None:
             self.admission.admit(good)
@@ -256,9 +256,7 @@ class Scheduler:
             self._apply_gate_effects()
         for item in bad:
             self._fail(item, item.error, item.fatal)
-        for item in known:
-            self.remembered += 1
-            self._complete((item,))
+        self._complete_known(known)
 
     def input_ended(self, error: BaseException | None = None) -> None:
         self.ended = True
@@ -272,7 +270,7 @@ class Scheduler:
         """Whether calls may still start. If not, slots are not valid, and the queue may have been shut down."""
         return not self.expired and not self.halted
 
-    def started(self, item: Item, now: float) -> None:
+    def started(self, item: Work, now: float) -> None:
         if item.attempts == 1:
             self._left_ready(item)
         if self.expired:
@@ -301,14 +299,14 @@ class Scheduler:
             self._book(item)
         self._complete(items)
 
-    def _book(self, call: Item) -> None:
+    def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
-        for name, amount in (call.spent or {}).items():
+        for name, amount in spent(call).items():
             name = name or self.options.spent_names.costed[0]
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
-    def _left_ready(self, item: Item) -> None:
+    def _left_ready(self, item: Work) -> None:
         """A worker took the item, which has not been called before. A gate tells the admission itself."""
         if self.gate is None and self.admission.reports_starts and self._open and item.deferred is None:
             self.admission.started(item.lane)
@@ -326,7 +324,7 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def refused(self, call: Item, errors: list[Any], now: float) -> None:
+    def refused(self, call: Work, errors: list[Any], now: float) -> None:
         """A worker took the call and does not make it: the error of each of its items. The budget of `shared` has room
         for none of them, or the recorded result cannot be read."""
         if self.gate is not None:
@@ -340,7 +338,7 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
+    def judge(self, item: Work, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
         `on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
         the map. attempts: of the batch that the item was in."""
@@ -360,7 +358,7 @@ class Scheduler:
             wrong.__cause__ = wrong.__cause__ if wrong is error else error
             return Verdict(Kind.FAIL, error=wrong)
 
-    def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
+    def _judge(self, item: Work, error: BaseException, chance: float, attempt: int) -> Verdict:
         retry = self.options.retry
         if isinstance(error, RetryLater):
             return self._defer(item, error, error)
@@ -374,13 +372,12 @@ class Scheduler:
         if attempt > retry.times or not answer:
             return Verdict(Kind.FAIL, error=error)
         if callable(retry.backoff):
-            return Verdict(
-                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error)), error
-            )
+            wait = _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error))
+            return Verdict(Kind.RETRY, wait, error)
         wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
-    def _defer(self, item: Item, later: RetryLater, error: BaseException) -> Verdict:
+    def _defer(self, item: Work, later: RetryLater, error: BaseException) -> Verdict:
         """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
         its own."""
         after = _seconds("RetryLater.after", later.after)
@@ -423,21 +420,20 @@ class Scheduler:
             return self.lost(batch, batch.result.error)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
-            uncalled = item.error  # why fn did not get it
-            if uncalled is not None:
-                verdicts.append(self.failure(uncalled))
-                continue
-            failed = isinstance(result, BaseException)
-            verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
-            if not failed:
+            if item.error is not None:  # why fn did not get it
+                verdicts.append(self.failure(item.error))
+            elif isinstance(result, BaseException):
+                verdicts.append(self.judge(item, result, chance, batch.attempts))
+            else:
                 item.result = result
+                verdicts.append(None)
         return verdicts
 
-    def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
+    def give_up(self, item: Work, error: BaseException, chance: float) -> Verdict:
         """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
         return self.failure(error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
 
-    def failed(self, item: Item, verdict: Verdict, now: float) -> None:
+    def failed(self, item: Work, verdict: Verdict, now: float) -> None:
         if self._comes_too_late(item, verdict, now):
             if isinstance(item, Batch) and len(item.items) == 1:
                 self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
@@ -452,6 +448,7 @@ class Scheduler:
                 self._split(item, now)
                 return
         if verdict.kind is Kind.FAIL or self.expired:
+            assert isinstance(item, Item)  # a batch was split
             if self._open:
                 self.admission.finished(item)
             self._fail_judged(item, verdict, now)
@@ -463,24 +460,24 @@ class Scheduler:
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
 
-    def _comes_too_late(self, call: Item, verdict: Verdict, now: float) -> bool:
+    def _comes_too_late(self, call: Work, verdict: Verdict, now: float) -> bool:
         """Whether the next attempt would start later than the Retry allows for each item of the call."""
         if self.options.retry.within is None or verdict.kind is not Kind.RETRY:
             return False
         assert self.gate is not None
         return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())
 
-    def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
+    def _report_to_gate(self, item: Work, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
         if verdict.defers:
             self.gate.deferred(item, now)
         else:
-            for each in self.gate.flat([item]):
+            for each in item.members():
                 each.last_error = verdict.error
             self.gate.failed(item, verdict.kind is Kind.RETRY, now)
             self._schedule_rechecks()
 
-    def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
+    def _rest(self, item: Work, verdict: Verdict, now: float) -> None:
         """The item waits until its next attempt."""
         due = now + verdict.seconds
         if verdict.kind is Kind.DEFER:
@@ -566,14 +563,13 @@ class Scheduler:
                     item.deferred = (item.deferred or 0.0) + verdict.seconds
             self._rest(part, verdict, now)
 
-    def _call_again(self, call: Item) -> None:
+    def _call_again(self, call: Work) -> None:
         """The wait of a call is over."""
-        if _holds_slot(call):
-            self.admission.retry(call)
-        else:
-            # A part of a batch: it keeps the slot that it gets here when it rests again.
-            call.has_slot = True  # type: ignore[attr-defined]
+        if isinstance(call, Batch) and not call.has_slot:
+            call.has_slot = True  # it keeps the slot that it gets here when it rests again
             self.admission.readmit(call)
+        else:
+            self.admission.retry(call)
 
     # -------------------------------------------------------------------------------------------- where there is a gate
     def dispatch(self, now: float) -> None:
@@ -590,7 +586,7 @@ class Scheduler:
         if gate.error is not None:
             self.fail(gate.error)
 
-    def missed(self, item: Item, now: float) -> None:
+    def missed(self, item: Work, now: float) -> None:
         assert self.gate is not None
         self.gate.missed(item, now)
         if self.expired:
@@ -603,16 +599,13 @@ class Scheduler:
         assert gate is not None
         if gate.answered:
             answered, gate.answered = gate.answered, []
-            for item in answered:
-                self.remembered += 1
-                self._complete((item,))
+            self._complete_known(answered)
         if gate.refused:
             refused, gate.refused = gate.refused, []
             for item, error in refused:
                 judged = False if error is item.last_error else None  # that of its last call was judged
                 self._fail(item, error, judged)
-        if gate.rechecks:
-            self._schedule_rechecks()
+        self._schedule_rechecks()
 
     def _schedule_rechecks(self) -> None:
         assert self.gate is not None
@@ -626,15 +619,15 @@ class Scheduler:
         assert self.gate is not None
         if not self._open or not self.gate.fails_fast(lane, now):
             return
-        resting = [each for _, _, each in sorted(self._timers) if isinstance(each, Item) and each.lane is lane]
+        resting = [each for _, _, each in sorted(self._timers) if not isinstance(each, Lane) and each.lane is lane]
         gone = set(resting)
         self._timers = [entry for entry in self._timers if entry[2] not in gone]
         heapify(self._timers)
         for call in resting:
             self.resting -= len(call.members())
-            if _holds_slot(call):
+            if call.has_slot:
                 self.admission.finished(call)
-        for item in self.gate.flat(resting) + self.gate.drain_lane(lane):
+        for item in flat(resting) + self.gate.drain_lane(lane):
             self._fail(item, self.gate.breaker_open(item))
 
     # ------------------------------------------------------------------------------------------------ time
@@ -655,12 +648,7 @@ class Scheduler:
                 self.resting -= len(each.members())
                 if not self.halted:
                     self._call_again(each)
-        overdue = []
-        for item, at in self._running.items():
-            if at > now:
-                break
-            overdue.append(item)
-        for item in overdue:
+        for item in list(takewhile(lambda item: self._running[item] <= now, self._running)):
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
             if self.gate is not None:
@@ -679,11 +667,8 @@ class Scheduler:
         self.expired = True
         waiting: list[Item] = []
         if not self.halted:
-            waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
-            if self.gate is None:
-                waiting += self.admission.drain()
-            else:
-                waiting = self.gate.flat(waiting) + self.gate.drain(now)
+            waiting = flat(each for _, _, each in self._timers if not isinstance(each, Lane))
+            waiting += flat(self.admission.drain()) if self.gate is None else self.gate.drain(now)
         self._timers.clear()
         self.resting = 0
         for item in self._running:
@@ -744,6 +729,12 @@ class Scheduler:
         if isinstance(last, BaseException):
             error.__cause__ = last
         return error
+
+    def _complete_known(self, items: list[Item]) -> None:
+        """These have results without a call: recorded ones, or those of equal items."""
+        for item in items:
+            self.remembered += 1
+            self._complete((item,))
 
     def _complete(self, items: Sequence[Item]) -> None:
         """No further attempt of these follows: emit what is next in order."""
@@ -826,10 +817,6 @@ def _needed_per_key(options: Options) -> int:
     paused, at most `workers` items of a key hold a slot."""
     limit = options.per_key or 0
     return 0 if limit >= options.workers and not options.retry.times else limit
-
-
-def _holds_slot(call: Item) -> bool:
-    return not isinstance(call, Batch) or call.has_slot
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -45,7 +45,7 @@ class Window:
         self._buffer_bytes = buffer_bytes
         self._bytes = window_bytes
         self.buffered_bytes = 0.0
-        self.held_bytes = self._item_bytes = 0.0  # of items that are held back; of the item that arrived last
+        self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the item that arrived last
 
     def free(self) -> int:
         """How many items may arrive; none if it is negative."""
@@ -61,13 +61,9 @@ class Window:
         return True
 
     def bytes_in_flight(self) -> float:
-        return self.held_bytes + (self.in_flight - self.held_back) * self._item_bytes
+        return self.held_bytes + (self.in_flight - self.held_back) * self.item_bytes
 
     # ------------------------------------------------------------------------------------------------ bytes
-    def weigh_arrived(self, items: Sequence[Item]) -> None:
-        if items and self.sizeof is not None:
-            self._item_bytes = self.sizeof(items[-1])
-
     def weigh_done(self, items: Sequence[Item]) -> None:
         assert self.sizeof is not None
         sizes = list(map(self.sizeof, items))
