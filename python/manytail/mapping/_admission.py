@@ -256,7 +256,7 @@ class Admission:
         lane.waiting.clear()
         self.without_slot -= len(waiting)
         if self.reports_starts:
-            lane.unstarted -= sum(not item.begun for item in taken)
+            lane.unstarted -= sum(not item.passed for item in taken)
         for item in taken:
             self.finished(item)
         return taken + waiting

@@ -13,7 +13,10 @@ clock or I/O, and no lock but those of limits that other maps use too.
     late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots.
                              If not, the call begins
     missed(call, now)        it was too late: the call goes back and takes new slots
-    succeeded(item, now), returned(batch, verdicts, now), failed(call, now), deferred(item, now)  the call has ended
+    succeeded(item, now), returned(batch, verdicts, now), failed(call, is_retried, now), deferred(call, now)  the call
+                             has ended; is_retried: another attempt follows
+    overdue(call)            its time is over. One of the above follows
+    input_ended()            from here on no batch lingers
     recalled(item, now)      a worker found the recorded result of the item: no call
     stop(now)                the map ends: what no worker has taken gives back what it took
     ended(now)               its last call has ended
@@ -135,7 +138,7 @@ class Gate:
         self._numbers = count()
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
-        self._chooses = self._dedup is not None or self._within < math.inf
+        self._chooses = self._dedup is not None or self._within < math.inf  # whether `_choose` may remove items
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
@@ -180,7 +183,7 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ items come
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
-            item.begun, item.last_error = False, None
+            item.passed, item.last_error = False, None
         if self._fails_fast:
             items = [item for item in items if not self._failed_fast(item, now)]
         self._admission.admit(self._former.add(items, now) if self._batched else items)
@@ -209,13 +212,13 @@ class Gate:
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
         call: Work = Batch([item]) if self._batched else item
-        call.begun = False
+        call.passed = False
         self._admission.readmit(call)
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, full: bool, now: float) -> None:
         if self.owner is not None and self.owner.woken:
-            self._listen(now)
+            self._handle_wakes(now)
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
@@ -224,7 +227,7 @@ class Gate:
             if queue.empty():
                 if self._next_may_ask(now):
                     continue
-                self._wait_for_nothing(now)
+                self._stop_waiting(now)
                 break
             if self._blocked_until > now:
                 self.wake_at = min(self.wake_at, self._blocked_until)
@@ -259,16 +262,17 @@ class Gate:
     def _choose(self, call: Work, now: float) -> bool:
         """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
         Returns whether any is left."""
-        chosen = [item for item in call.members() if self._is_called(item) and not self._gave_up(item, now)]
+        chosen = [item for item in call.members() if self._is_called(item) and not self._out_of_time(item, now)]
         if not chosen:
             self._take_out(call)
-            self._begin(call)
+            self._pass(call)
             self._admission.finished(call)
         elif isinstance(call, Batch):
             call.items = chosen
         return bool(chosen)
 
     def _is_called(self, item: Item) -> bool:
+        """Whether fn is to get the item. If not, it has the result of an equal item, or follows one that is called."""
         if self._dedup is None:
             return True
         if self._dedup.answered(item):
@@ -280,7 +284,7 @@ class Gate:
         """Whether no attempt of the item may start at that time, because its first one started too long ago."""
         return at > item.first_start + self._within
 
-    def _gave_up(self, item: Item, now: float) -> bool:
+    def _out_of_time(self, item: Item, now: float) -> bool:
         """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
         over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)
         if over:
@@ -300,7 +304,7 @@ class Gate:
                 start.period = limits.breaker.started()
             if limits.until > now:
                 self.recheck(lane, now)
-        self._begin(call)
+        self._pass(call)
         if lane.ready:
             self._admission.secure_slot(call)
         self.starts[call] = start
@@ -337,8 +341,8 @@ class Gate:
         return False
 
     def has_room_beside(self, call: Item, holders: Iterable[Work]) -> bool:
-        """Whether each Concurrency, and each Budget of this process, has room for the call while these calls run, or
-        refuses it."""
+        """For a call that fn hands in: whether each Concurrency, and each Budget of this process, has room for it while
+        these calls run, or would refuse it."""
         if self.owner is None:
             return True
         accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
@@ -403,17 +407,17 @@ class Gate:
         self._take_out(call)
         if isinstance(call, Batch) and len(call.items) > 1:
             self._admission.secure_slot(call)
-            self._halve(call, call.attempts, call.begun)
+            self._halve(call, call.attempts, call.passed)
             return
-        self._begin(call)
+        self._pass(call)
         self._admission.finished(call)
         item, limit = call.members()[0], answer.account.limit
         retried = isinstance(limit, Budget) and item.last_error is not None
         error: Any = item.last_error if retried else limit.refusal(cost)
         self.refused.append((item, error))
 
-    def _listen(self, now: float) -> None:
-        """Who was woken asks again."""
+    def _handle_wakes(self, now: float) -> None:
+        """Limits may have room for those that the ledger has woken: these keys, or the map, may start calls again."""
         owner = self.owner
         assert owner is not None
         while owner.woken:
@@ -430,8 +434,8 @@ class Gate:
             if not self._admission.has_ready(lane):
                 owner.leave(waiter, now)
 
-    def _wait_for_nothing(self, now: float) -> None:
-        """No call is ready that the map waits with."""
+    def _stop_waiting(self, now: float) -> None:
+        """No call is ready: the map waits for no limit."""
         self._blocked_until = -math.inf
         if self.owner is not None and self.owner.waiter.account is not None:
             self.owner.leave(self.owner.waiter, now)
@@ -479,16 +483,16 @@ class Gate:
         if isinstance(call, Batch):
             self._former.close(call)
 
-    def _begin(self, item: Work) -> None:
-        """The call starts, or never will: a call of another priority of its key may be made ready."""
-        if not item.begun:
-            item.begun = True
+    def _pass(self, call: Work) -> None:
+        """The call passes, or never will. The first time, its key may have a call of another priority made ready."""
+        if not call.passed:
+            call.passed = True
             if self._admission.reports_starts:
-                self._admission.started(item.lane)
+                self._admission.started(call.lane)
 
     def late(self, item: Work, now: float) -> bool:
         """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
-        for attempts of one of its items is over."""
+        for attempts of one of its items is over. Else it has begun with this."""
         start, lane = self.starts[item], item.lane
         late = now > start.until or lane.paused_until > now
         late = late or (self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(item)))
@@ -512,7 +516,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ calls end
     def overdue(self, call: Work) -> None:
-        """The time of the call is over."""
+        """Nothing: only an AdaptiveGate asks."""
 
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
@@ -565,13 +569,13 @@ class Gate:
         """Admit the halves of the batch, each as a call with its own retries."""
         self._halve(batch, 0, True)
 
-    def _halve(self, batch: Batch, attempts: int, begun: bool) -> None:
+    def _halve(self, batch: Batch, attempts: int, passed: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
         first = Batch(batch.items[:middle], attempts, batch.priority)
         second = Batch(batch.items[middle:], attempts, batch.priority)
         self._admission.readmit(second)
-        first.begun = begun
+        first.passed = passed
         self._admission.retry(first)
 
     def failed_for_good(self, item: Item) -> None:
@@ -610,7 +614,7 @@ class Gate:
         self._withdraw(lane, now)
 
     def _recheck_next(self, lane: Lane) -> None:
-        """In `dispatch`, which may come later than the event."""
+        """Recheck the lane in the next `dispatch`, which may come later than the event."""
         if lane.limits is not None:
             self._changed[lane] = None
 

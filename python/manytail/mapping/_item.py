@@ -43,13 +43,13 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "began", "begun", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start",
-        "identity", "key", "known", "lane", "last_error", "looked_up", "priority", "read", "result", "size", "value",
+        "attempts", "began", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start", "identity",
+        "key", "known", "lane", "last_error", "looked_up", "passed", "priority", "read", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
     began: float  # when its last call began; only if that has failed, was timed or has a batch
-    begun: bool  # it passed the gate before; only where there is a gate
+    passed: bool  # it passed the gate before, or was refused there; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate, a limit of `shared` or a delivery
     first_start: float  # when its first attempt passed the gate; only where there is a gate
     delivery: Delivery  # of its last call; only where fn gets one
@@ -95,7 +95,7 @@ class Batch:
     """
 
     __slots__ = (
-        "attempts", "began", "begun", "deferred", "delivery", "has_slot", "items", "key", "lane", "last_error",
+        "attempts", "began", "deferred", "delivery", "has_slot", "items", "key", "lane", "last_error", "passed",
         "priority", "result",
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ class Batch:
         self.priority = first.priority if priority is None else priority
         self.attempts = attempts
         self.items = items
-        self.begun = False
+        self.passed = False
         self.deferred: float | None = None
         self.result: Any = None
         self.last_error: Any = None

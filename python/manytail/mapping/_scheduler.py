@@ -325,8 +325,8 @@ class Scheduler:
             self._apply_gate_effects()
 
     def refused(self, call: Work, errors: list[Any], now: float) -> None:
-        """A worker took the call and does not make it: the error of each of its items. The budget of `shared` has room
-        for none of them, or the recorded result cannot be read."""
+        """A worker took the call and does not make it. errors: of each of its items. Its recorded result cannot be
+        read, or who waits for it has gone."""
         if self.gate is not None:
             self.gate.uncalled(call, now)
         elif call.attempts == 0:
@@ -434,6 +434,7 @@ class Scheduler:
         return self.failure(error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
 
     def failed(self, item: Work, verdict: Verdict, now: float) -> None:
+        """verdict: of `judge` or `judge_batch`. RETRY is a failure for good if `within` lets no attempt start."""
         if self._comes_too_late(item, verdict, now):
             if isinstance(item, Batch) and len(item.items) == 1:
                 self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
@@ -556,7 +557,7 @@ class Scheduler:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
             part = Batch(items, batch.attempts, batch.priority)
-            part.begun = part.has_slot = number == 0
+            part.passed = part.has_slot = number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
                     item.attempts -= 1

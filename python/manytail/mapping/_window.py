@@ -4,8 +4,7 @@ size       max_in_flight if given; else it starts at 4 x workers x batch and dou
            only because the window is full of items that wait for an earlier one, for their key, or for their look-up
 in_flight  items arrived - items taken by the consumer - dropped - buffered <= size
 held_back  those of them that are done, behind an item that must be emitted earlier
-buffered   only in Spark: the first items in the output, for the output batch that is being filled; they count as
-           taken. At most `buffer`
+buffered   only in Spark: the first items of the output, for the output batch that is being filled; at most `buffer`
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class Window:
     def bytes_in_flight(self) -> float:
         return self.held_bytes + (self.in_flight - self.held_back) * self.item_bytes
 
-    # ------------------------------------------------------------------------------------------------ bytes
     def weigh_done(self, items: Sequence[Item]) -> None:
         assert self.sizeof is not None
         sizes = list(map(self.sizeof, items))
@@ -74,7 +72,6 @@ class Window:
     def weigh_emitted(self, items: Sequence[Item]) -> None:
         self.held_bytes -= sum([item.size for item in items])
 
-    # ------------------------------------------------------------------------------------------------ the output
     def fill_buffer(self, items: Sequence[Item]) -> None:
         """Count the first of these as taken: the first items of the output that are not. Without effect where the
         buffer is full."""

@@ -328,10 +328,7 @@ class ThreadWorkers:
 
     def _end_timed(self, worker: _Worker, item: Work) -> bool:
         """False: the call was abandoned before. Then nothing of it counts."""
-        ended = worker.end()
-        if ended:
-            del self._at_work[item]
-        return ended
+        return worker.end() and self._at_work.pop(item) is worker
 
 
 class _AttemptTimeout:
