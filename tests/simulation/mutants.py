@@ -337,7 +337,7 @@ MUTANTS = [
     Mutant("a batch lingers in a full window", "gate", "math.inf if full or self._hurry else now",
         "math.inf if self._hurry else now", 83),
     Mutant("a batch that starts grows on", "gate",
-        "        if isinstance(call, Batch):\n            self._former.close(call)\n", "", 26),
+        "        if self._batched:\n            self._former.close(call)  # type: ignore[arg-type]\n", "", 26),
     Mutant("half of a batch is forgotten", "gate", "        self._admission.readmit(second)\n",
         "        bool(second)\n", 28),
     Mutant("a half begins with the attempts of its batch", "gate", "self._halve(batch, 0, True)",

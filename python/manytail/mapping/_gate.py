@@ -480,8 +480,8 @@ class Gate:
     def _take_out(self, call: Work) -> None:
         """Take the next call out of the admission. No further item joins a batch."""
         self._admission.queue.get_nowait()
-        if isinstance(call, Batch):
-            self._former.close(call)
+        if self._batched:
+            self._former.close(call)  # type: ignore[arg-type]
 
     def _pass(self, call: Work) -> None:
         """The call passes, or never will. The first time, its key may have a call of another priority made ready."""

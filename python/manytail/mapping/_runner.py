@@ -392,11 +392,8 @@ class Runner:
             return
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
         # reader is asked for more as soon as nothing is pending.
-        hungry = (
-            self._filling
-            or scheduler.window.in_flight <= self._refill_at
-            or scheduler.ready.qsize() < self.options.workers
-        )
+        window = scheduler.window
+        hungry = self._filling or window.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
         wants_more = hungry or scheduler.admission.paused or not (self._pending or self.source is not None)
         if wants_more and not self._is_refill_useless():
             self._refill(hungry)
@@ -405,14 +402,10 @@ class Runner:
             if scheduler.halted:
                 self._stop()
                 return
-        if self._reading and not scheduler.window.in_flight and not self._looking and self.idle_since is None:
+        if self._reading and not window.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
-        if (
-            len(scheduler.output) >= self._wanted
-            or scheduler.window.buffer_is_full
-            or (scheduler.ended and scheduler.over)
-        ):
+        if len(scheduler.output) >= self._wanted or window.buffer_is_full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
             if self._gathers:
                 self._wanted = math.inf  # the consumer waits for nothing

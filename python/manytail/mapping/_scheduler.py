@@ -197,7 +197,7 @@ class Scheduler:
         window = self.window
         if window.in_flight >= window.size and window.grows and not self.expired and self._is_blocked():
             window.grow()
-        return window.free()
+        return 0 if window.sizeof is not None and window.is_heavy() else window.size - window.in_flight
 
     def _is_blocked(self) -> bool:
         """Whether a worker has nothing to run only because other items wait for an earlier one or for their key.

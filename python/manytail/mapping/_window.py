@@ -46,10 +46,9 @@ class Window:
         self.buffered_bytes = 0.0
         self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the item that arrived last
 
-    def free(self) -> int:
-        """How many items may arrive; none if it is negative."""
-        large = self.sizeof is not None and self.grows and self.in_flight >= self._base
-        return 0 if large and self.bytes_in_flight() >= self._bytes else self.size - self.in_flight
+    def is_heavy(self) -> bool:
+        """Whether no item may arrive because of the bytes in flight."""
+        return self.grows and self.in_flight >= self._base and self.bytes_in_flight() >= self._bytes
 
     def grow(self) -> bool:
         """Double the size. False: the items would have too many bytes."""
