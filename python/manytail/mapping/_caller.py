@@ -22,8 +22,8 @@ from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
 from ._runner import Runner, insist
-from ._scheduler import WINDOW_LIMIT
 from ._types import Stats
+from ._window import WINDOW_LIMIT
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

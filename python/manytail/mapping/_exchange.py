@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
 from manytail._sync import Event, Held
@@ -29,7 +29,6 @@ from ._threads import Thread
 from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
-    from ._limits import Owner
     from ._shared import Shared
     from ._shared_store import Store
 
@@ -39,6 +38,14 @@ EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last rep
 Guarded = Callable[[Any, Callable[..., Any]], Any]  # call a step under the guard of a limit, with a list of wakes
 
 log = logging.getLogger("manytail")
+
+
+class Owner(Protocol):
+    """Who uses the limits (`_limits.Owner`)."""
+
+    inline: bool
+
+    def fail(self, error: BaseException) -> object: ...
 
 
 class Exchange:
