@@ -417,7 +417,7 @@ class Runner:
         if self._reading and not window.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
-        if len(scheduler.output) >= self._wanted or window.buffer_is_full or (scheduler.ended and scheduler.over):
+        if len(scheduler.output) >= self._wanted or window.buffer_full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
             if self._gathers:
                 self._wanted = math.inf  # the consumer waits for nothing
