@@ -221,7 +221,7 @@ class ArrowResults(Results[pa.RecordBatch]):
         progress."""
         runner, scheduler, most = self._runner, self._scheduler, self._plan.batch_rows
         due = runner.now() + FLUSH_INTERVAL
-        while len(self._output) < most and not (scheduler.window.buffer_is_full or scheduler.over or runner.stopping):
+        while len(self._output) < most and not (scheduler.window.buffer_full or scheduler.over or runner.stopping):
             idle = runner.idle_since
             wait = (due if idle is None else min(due, idle + IDLE_GRACE)) - runner.now()
             if wait <= 0:

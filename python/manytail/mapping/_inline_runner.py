@@ -183,9 +183,7 @@ class InlineRunner(Runner):
 
     def _has_enough(self) -> bool:
         scheduler = self.scheduler
-        return (
-            len(scheduler.output) >= self._wanted or scheduler.window.buffer_is_full or scheduler.over or self.stopping
-        )
+        return len(scheduler.output) >= self._wanted or scheduler.window.buffer_full or scheduler.over or self.stopping
 
     def _can_read(self) -> bool:
         return self._reading and self._reader is not None

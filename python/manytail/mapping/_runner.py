@@ -129,12 +129,14 @@ class Runner:
         self,
         scheduler: Scheduler,
         call_with: Callable[[dict[str, Any]], Callable[[Any], Any]],
+        replace_error: Callable[[BaseException, int], Any] | None = None,
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        """input_error_first: an exception of the input fails the map at once, not after the results of the items
-        before it. memory: where results are looked up and recorded."""
+        """replace_error: gets the error and the attempts of an item that failed for good. Returns what stands for the
+        error where the map goes on. input_error_first: an exception of the input fails the map at once, not after the
+        results of the items before it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -144,6 +146,7 @@ class Runner:
         self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
+        self._replace_error = replace_error
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
         self._try_lock = partial(self._lock.acquire, False)
@@ -262,6 +265,7 @@ class Runner:
     def _refuse(self, call: Work, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
+        failures = [self._replaced(one, item) for one, item in zip(failures, call.members(), strict=True)]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
@@ -350,10 +354,18 @@ class Runner:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
-        self._report_end(verdict, self.scheduler.returned, batch, verdict, self.now())
+        pairs = zip(verdict, batch.items, strict=True)
+        reported = [one if one is None else self._replaced(one, item) for one, item in pairs]
+        self._report_end(reported, self.scheduler.returned, batch, reported, self.now())
 
     def _report_failure(self, item: Work, verdict: Verdict) -> None:
-        self._report_end([verdict], self.scheduler.failed, item, verdict, self.now())
+        self._report_end([verdict], self.scheduler.failed, item, self._replaced(verdict, item), self.now())
+
+    def _replaced(self, verdict: Verdict, item: Work) -> Verdict:
+        """What is reported of a verdict: where the map goes on, `replace_error` gives the error of a failure."""
+        if verdict.kind is Kind.FAIL and not self._ends_map(verdict) and self._replace_error is not None:
+            return verdict._replace(error=self._replace_error(verdict.error, item.attempts))
+        return verdict
 
     def _ends_map(self, verdict: Verdict) -> bool:
         return verdict.kind is Kind.FAIL and (verdict.fatal or self.options.errors == "raise")
@@ -405,7 +417,7 @@ class Runner:
         if self._reading and not window.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
-        if len(scheduler.output) >= self._wanted or window.buffer_is_full or (scheduler.ended and scheduler.over):
+        if len(scheduler.output) >= self._wanted or window.buffer_full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
             if self._gathers:
                 self._wanted = math.inf  # the consumer waits for nothing

@@ -116,9 +116,7 @@ class ThreadRunner(Runner):
     def _has_to_wait(self, wanted: int) -> bool:
         scheduler = self.scheduler
         self._wanted = wanted
-        waits = len(scheduler.output) < wanted and not (
-            scheduler.window.buffer_is_full or scheduler.over or self.stopping
-        )
+        waits = len(scheduler.output) < wanted and not (scheduler.window.buffer_full or scheduler.over or self.stopping)
         if waits:
             self.output_changed.clear()
             self._slack = min(self._slack, wanted - len(scheduler.output) - 1)

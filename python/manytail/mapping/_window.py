@@ -39,7 +39,7 @@ class Window:
         self.size = options.max_in_flight or self._base
         self.grows = options.max_in_flight is None
         self.buffer = buffer
-        self.buffer_is_full = False  # its bytes are used up
+        self.buffer_full = False  # its bytes are used up
         self.sizeof = sizeof
         self._buffer_bytes = buffer_bytes
         self._bytes = window_bytes
@@ -74,12 +74,12 @@ class Window:
     def fill_buffer(self, items: Sequence[Item]) -> None:
         """Count the first of these as taken: the first items of the output that are not. Without effect where the
         buffer is full."""
-        free = 0 if self.buffer_is_full else min(self.buffer - self.buffered, len(items))
+        free = 0 if self.buffer_full else min(self.buffer - self.buffered, len(items))
         if self.sizeof is not None and free:
             for number, item in enumerate(islice(items, free), 1):
                 self.buffered_bytes += item.size
                 if self.buffered_bytes >= self._buffer_bytes:
-                    self.buffer_is_full, free = True, number
+                    self.buffer_full, free = True, number
                     break
         self.buffered += free
         self.in_flight -= free
@@ -92,5 +92,5 @@ class Window:
         if self.buffer:
             sized = islice(output, self.buffered) if self.sizeof is not None else ()
             self.buffered_bytes = sum(item.size for item in sized)
-            self.buffer_is_full = self.buffered_bytes >= self._buffer_bytes
+            self.buffer_full = self.buffered_bytes >= self._buffer_bytes
             self.fill_buffer(list(islice(output, self.buffered, self.buffer)))
