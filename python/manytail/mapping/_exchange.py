@@ -44,8 +44,7 @@ class Owner(Protocol):
     """Who uses the limits (`_limits.Owner`)."""
 
     inline: bool
-
-    def fail(self, error: BaseException) -> object: ...
+    fail: Callable[[BaseException], object]
 
 
 class Exchange:
