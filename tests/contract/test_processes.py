@@ -215,7 +215,7 @@ from manytail.broker import Broker
 
 starts = []
 
-def late(start, function, args=(), **options):
+def late(start, function, *arguments, **options):
     starts.append(function)
     delay = 0.2 * len(starts)
     print("starts", flush=True)
@@ -225,7 +225,7 @@ def late(start, function, args=(), **options):
         print("begins", flush=True)
         function(*args)
 
-    return start(begin, args, **options)
+    return start(begin, *arguments, **options)
 
 for place in (_lifecycle, "start_new_thread"), (threading, "_start_new_thread"), (threading, "_start_joinable_thread"):
     if hasattr(*place):
