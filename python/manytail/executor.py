@@ -33,7 +33,7 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
-from manytail._queue import Event, start_thread
+from manytail._sync import Event, start_thread
 from manytail._workpool import UNSET, LaneTable, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]

@@ -23,7 +23,7 @@ import weakref
 from types import GenericAlias
 
 from manytail._lifecycle import start_daemon
-from manytail._queue import Event
+from manytail._sync import Event
 from manytail.errors import ClosedError, Empty, ShutDown
 
 cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}
@@ -93,7 +93,7 @@ cdef class Points:
             raise MemoryError
         if self.all != NULL:
             self.keep_reserved()
-            give_up(self.all, self.count(), False)
+            forward_unused(self.all, self.count(), False)
             free(self.all)
         self.all = points
         self.subs = subs
@@ -109,12 +109,12 @@ cdef class Points:
             found = try_all(self.subs, &self.turn if self.alone else &self.owner.turn, self.all + 1, self.alone)
         except BaseException:
             if self.all != NULL:
-                give_up(self.all, self.count(), False)
+                forward_unused(self.all, self.count(), False)
                 self.release_unclaimed()
             raise
         if found is not None:
             self.keep_reserved()
-            give_up(self.all, self.count(), False)
+            forward_unused(self.all, self.count(), False)
         return found
 
     cdef void keep_reserved(self) noexcept:

@@ -682,7 +682,7 @@ cdef class EntryQueue:
 
     cdef int abandon_put(self, entry *e, wait_point *p) except -1:
         """Give up a put: forward its notification, and free the entry."""
-        give_up(p, 1, False)
+        forward_unused(p, 1, False)
         return self.release_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:

@@ -105,7 +105,7 @@ ctypedef struct entry_options:  # what only some entries have
     entry *newer
 
 ctypedef union entry_link:
-    entry *held_next            # ACQUIRED: in its subscription's list of held, or of reserved, entries
+    entry *acquired_next        # ACQUIRED: in its subscription's list of acquired, or of reserved, entries
     entry *dead_next            # dead, or not linked yet: in a chain that one call works off
 
 ctypedef struct entry:
@@ -119,7 +119,7 @@ ctypedef struct entry:
     entry *next                 # itself: unlinked
     entry *prev
     entry_link after
-    entry *held_prev
+    entry *acquired_prev
     void *owner                 # the subscription that holds it, or NULL
     anchor *readers
     void *item                  # a counted Python reference while linked
@@ -252,27 +252,27 @@ cdef inline int state_of(entry *e) noexcept nogil:
     return word_state(entry_word(&e.word))
 
 
-# --------------------------------------------------------------------------------------------------------- held entries
-# The entries that a subscription holds, in the order in which it got them, by `held_next` and `held_prev`.
-cdef inline void held_append(entry **first, entry **last, entry *e) noexcept nogil:
-    e.after.held_next = NULL
-    e.held_prev = last[0]
+# ----------------------------------------------------------------------------------------------------- acquired entries
+# The entries that a subscription has acquired, in the order in which it got them: `acquired_next`, `acquired_prev`.
+cdef inline void acquired_append(entry **first, entry **last, entry *e) noexcept nogil:
+    e.after.acquired_next = NULL
+    e.acquired_prev = last[0]
     if last[0] != NULL:
-        last[0].after.held_next = e
+        last[0].after.acquired_next = e
     else:
         first[0] = e
     last[0] = e
 
 
-cdef inline void held_remove(entry **first, entry **last, entry *e) noexcept nogil:
-    if e.held_prev != NULL:
-        e.held_prev.after.held_next = e.after.held_next
+cdef inline void acquired_remove(entry **first, entry **last, entry *e) noexcept nogil:
+    if e.acquired_prev != NULL:
+        e.acquired_prev.after.acquired_next = e.after.acquired_next
     else:
-        first[0] = e.after.held_next
-    if e.after.held_next != NULL:
-        e.after.held_next.held_prev = e.held_prev
+        first[0] = e.after.acquired_next
+    if e.after.acquired_next != NULL:
+        e.after.acquired_next.acquired_prev = e.acquired_prev
     else:
-        last[0] = e.held_prev
+        last[0] = e.acquired_prev
 
 
 # -------------------------------------------------------------------------------------------------------------- entries

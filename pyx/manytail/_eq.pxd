@@ -34,9 +34,9 @@
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below passes entries that a subscription of below_ids wants (_eq_cursors.pxd).
-#   E3  An entry is in its holder's list of held or of reserved entries, and counted in `nheld`, exactly while `owner`
-#       is set. The `used` of a shared credit is the sum of nheld, and of what gets that are about to acquire have
-#       taken. It never exceeds the limit.
+#   E3  An entry is in its holder's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
+#       `owner` is set. The `used` of a shared credit is the sum of nacquired, and of what gets that are about to
+#       acquire have taken. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject
@@ -135,10 +135,10 @@ ctypedef struct subscription:
     const void *origin          # only compared by identity
     int64_t start               # it gets no entries with smaller arrival numbers
     int64_t limit               # its own credit: entries that it may hold; <= 0: any number
-    int64_t nheld
-    entry *held_first           # in the order in which it got them
-    entry *held_last
-    int64_t nreserved           # of nheld: acquired by put(immediate=True) for a notified waiter
+    int64_t nacquired
+    entry *acquired_first       # in the order in which it got them
+    entry *acquired_last
+    int64_t nreserved           # of nacquired: acquired by put(immediate=True) for a notified waiter
     entry *reserved_first
     entry *reserved_last
     cursor *cursor_in_use       # the queue's shared one, or own_cursor

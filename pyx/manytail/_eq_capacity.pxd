@@ -7,9 +7,6 @@
 #
 # Invariant
 #   C1  No putter sleeps while there is a free slot for it, unless a notified putter has not tried yet.
-from libc.stdint cimport int64_t
-
-from manytail._c cimport MT_OK, PyThread_get_thread_ident, likely
 from manytail._entry cimport entry
 from manytail._eq cimport *
 from manytail._eq_keys cimport value_replaces

@@ -7,10 +7,8 @@
 #
 # Source: a subscription of Qpid has a pointer to the entry that it saw last and one to an entry released behind it. The
 # heap here keeps all of those, so none is searched for.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from manytail._c cimport likely, mt_first_bit, unlikely
 from manytail._entry cimport *
 from manytail._eq cimport cursor, entry_queue, subscription
 from manytail._eq_keys cimport GROUPS_NONE, group_shown

@@ -9,10 +9,8 @@
 # sending the dead letter may run user code. So the caller does both after unlocking, for the entries in `effects.dead`.
 #
 # Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
-from manytail._c cimport likely, mt_now_coarse_ns, mt_now_ns, unlikely
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_capacity cimport locked_notify_putters, locked_overflows
@@ -43,9 +41,9 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     q.acquired -= 1
     if unlikely(s == NULL):
         return
-    held_remove(&s.held_first, &s.held_last, e)
+    acquired_remove(&s.acquired_first, &s.acquired_last, e)
     e.owner = NULL
-    s.nheld -= 1
+    s.nacquired -= 1
     if unlikely(q.groups != GROUPS_NONE) \
             and group_removed(&q.groups_takable, e, q.groups == GROUPS_ASSIGNED):
         locked_wake_many(q, 1, fx)
@@ -76,11 +74,11 @@ cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *
     """Ack the entries that s holds, from the first that it got up to `last`, which it holds. Returns how many."""
     cdef shared_credit *c = lock_credit_of_holder(last)
     cdef entry *e
-    cdef entry *following = s.held_first
+    cdef entry *following = s.acquired_first
     cdef int64_t n = 0
     while True:
         e = following
-        following = e.after.held_next
+        following = e.after.acquired_next
         n += locked_end(q, e, word_delivery(entry_word(&e.word)), ACKED, fx)
         if e == last:
             break

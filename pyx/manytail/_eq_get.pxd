@@ -12,12 +12,9 @@
 #   G1  nreserved <= notified. Two exceptions. A notified waiter was cancelled: locked_release_unclaimed follows. A
 #       notified Consumer took an entry of another queue: then any get of the subscription fetches reserved entries
 #       first.
-from cpython.ref cimport PyObject
-from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport realloc
 
-from manytail._c cimport MT_EMPTY, MT_OK, keep, unlikely
-from manytail._entry cimport entry, entry_acquire, entry_word, held_append, held_remove, word_delivery
+from manytail._entry cimport acquired_append, acquired_remove, entry, entry_acquire, entry_word, word_delivery
 from manytail._eq cimport *
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
@@ -51,7 +48,7 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     keep_for_handle(q, e)
     out[0] = e
     if unlikely(q.nranks > 1 or q.groups != GROUPS_NONE or q.shut):
-        locked_after_get(q, s, fx)
+        locked_wake_after_get(q, s, fx)
     return MT_OK
 
 
@@ -63,17 +60,17 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     q.acquired += 1
     q.counters.delivered += 1
     e.owner = s
-    held_append(&s.held_first, &s.held_last, e)
-    s.nheld += 1
+    acquired_append(&s.acquired_first, &s.acquired_last, e)
+    s.nacquired += 1
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
     if unlikely(s.limit > 0 or s.credit != NULL) and not has_credit(s):
-        q.event_count += 1      # subscriptions that it outranked may try again; locked_after_get wakes them
+        q.event_count += 1      # subscriptions that it outranked may try again; locked_wake_after_get wakes them
         locked_relist(q, s)
     return delivery
 
 
-cdef inline void locked_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """After s has acquired an entry, wake the waiters of this queue whose condition that changes. If s shares a credit,
     Credit.interest_changed (_subscriptions.pyx) wakes those of other queues."""
     if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
@@ -91,7 +88,7 @@ cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept n
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
-cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogil:
+cdef inline bint locked_heaps_decide(entry_queue *q, subscription *s) noexcept nogil:
     """With groups: whether the heaps of _eq_keys.pxd decide what s may take. They do if only groups filter s, and only
     groups filter each interested subscription of higher priority."""
     cdef subscription *h = next_above(s, NULL)
@@ -101,8 +98,8 @@ cdef inline bint locked_heaps_say(entry_queue *q, subscription *s) noexcept nogi
 
 
 cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexcept nogil:
-    """The first AVAILABLE entry that s may take, or NULL. Only if locked_heaps_say(). A subscription that is outranked
-    may take only entries of groups that it owns."""
+    """The first AVAILABLE entry that s may take, or NULL. Only if locked_heaps_decide(). A subscription that is
+    outranked may take only entries of groups that it owns."""
     return groups_first(&q.groups_takable, &s.own, next_above(s, NULL) != NULL)
 
 
@@ -139,8 +136,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
     """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. The caller has taken a
     shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
-    held_remove(&s.held_first, &s.held_last, e)
-    held_append(&s.reserved_first, &s.reserved_last, e)
+    acquired_remove(&s.acquired_first, &s.acquired_last, e)
+    acquired_append(&s.reserved_first, &s.reserved_last, e)
     e.reserved = True
     s.nreserved += 1
     notify_first(&s.waiters, THREADS if s.waiters.first[<int>THREADS] != NULL else TASKS, &fx.to_post)
@@ -150,8 +147,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
 
 cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
     """Move e from the reserved entries to the held ones."""
-    held_remove(&s.reserved_first, &s.reserved_last, e)
-    held_append(&s.held_first, &s.held_last, e)
+    acquired_remove(&s.reserved_first, &s.reserved_last, e)
+    acquired_append(&s.acquired_first, &s.acquired_last, e)
     e.reserved = False
     s.nreserved -= 1
 

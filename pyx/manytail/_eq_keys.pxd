@@ -21,10 +21,8 @@
 # Invariant
 #   K1  Unless `lost` is set, every AVAILABLE entry is in its group's heap, and the first one of each group, and each
 #       one without a group, is in the heap of those who may take it.
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 
-from manytail._c cimport keep
 from manytail._entry cimport *
 from manytail._heap cimport heap
 

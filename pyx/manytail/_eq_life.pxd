@@ -1,9 +1,7 @@
 # The life of an entry queue (_eq.pxd): making and freeing it, opening and closing subscriptions, shutdown, fork.
 # Private.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from manytail._c cimport MT_FREE_THREADED, MT_NOMEM, MT_OK, mt_lock_reset
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
@@ -230,8 +228,8 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
     # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
-    while s.held_first != NULL:
-        e = s.held_first
+    while s.acquired_first != NULL:
+        e = s.acquired_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
     locked_unlist(q, s)
     set_closed(s)

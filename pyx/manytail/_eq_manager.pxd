@@ -13,11 +13,8 @@
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
-from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
-from manytail._c cimport *
 from manytail._entry cimport entry
 from manytail._eq cimport *
 from manytail._eq_keys cimport GROUPS_NONE, group_allows
@@ -26,7 +23,7 @@ from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, 
 
 # --------------------------------------------------------------------------------------------------- credit and filters
 cdef inline bint has_credit(subscription *s) noexcept nogil:
-    return s.limit <= 0 or s.nheld < s.limit if likely(s.credit == NULL) else has_shared_credit(s.credit)
+    return s.limit <= 0 or s.nacquired < s.limit if likely(s.credit == NULL) else has_shared_credit(s.credit)
 
 
 cdef inline bint has_shared_credit(shared_credit *c) noexcept nogil:
@@ -350,7 +347,7 @@ cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
 
 
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Call it after `nheld` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
+    """After `nacquired` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
     if s.credit != NULL:
         return_shared_credit(s.credit)
         # relaxed because: the limit is set once, before the Consumer has a subscription

@@ -5,11 +5,8 @@
 # The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
 # unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate
 # shutdown) keeps its item until destroy_nogil_queue.
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
-from manytail._c cimport *
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport *
 from manytail._eq_capacity cimport room_point

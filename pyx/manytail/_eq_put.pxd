@@ -8,15 +8,12 @@
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
 # get in the same hold, so no other subscription sees it.
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-from manytail._c cimport MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, likely, mt_store_relaxed_i64, unlikely
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
 from manytail._eq cimport *
 from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
-from manytail._eq_get cimport locked_after_get, locked_reserve, note_selector
+from manytail._eq_get cimport locked_reserve, locked_wake_after_get, note_selector
 from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
 from manytail._eq_manager cimport *
 from manytail._eq_sorted cimport index_link, search_place, search_range
@@ -176,7 +173,7 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
             credit_notify(s.credit, fx)
         return r
     locked_reserve(q, s, e, fx)
-    locked_after_get(q, s, fx)
+    locked_wake_after_get(q, s, fx)
     if locked_overflows(q) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK

@@ -6,16 +6,13 @@ and that leave the interpreter while many integers move.
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport MT_EMPTY
 from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc
 from manytail._int64 cimport int64_at, open_int64
-from manytail._mq cimport *
-from manytail._mq_held cimport end_batch
+from manytail._mq_forks cimport *
+from manytail._mq_held cimport *
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
-from manytail._waiting cimport ONCE, again, deadline_from, linger_from, post, wait_node, wait_point
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves

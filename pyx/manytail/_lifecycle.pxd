@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from manytail._c cimport mt_lock
 from manytail._waiting cimport wait_list
 
-# Every MultiQueue of the process, and the exclusion between detached bulk calls and forks: see _mq.pxd.
+# Every MultiQueue of the process, and the exclusion between detached bulk calls and forks: see _mq_forks.pxd.
 ctypedef struct mt_registry:
     mt_lock lock
     void *first             # under lock

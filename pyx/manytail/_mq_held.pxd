@@ -11,13 +11,10 @@
 # then counted twice and one chunk too many is allocated.
 #
 # A batch belongs to one call and is used by one thread at a time. It holds references to the Python SubQueues.
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
-from manytail._c cimport MT_EMPTY, MT_NOMEM, MT_OK, drop, keep, mt_load_relaxed_i64
-from manytail._chunks cimport SIZED_CLASS, chunk, chunk_free, chunk_new, chunk_sizes, chunk_timestamps
-from manytail._mq cimport *
-from manytail._waiting cimport wait_node
+from manytail._mq_put cimport *
+from manytail._mq_tasks cimport *
 
 cdef enum:
     SLOTS = 11                  # of a chunk of the smallest class
@@ -129,7 +126,7 @@ cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept 
             i -= 1
             head_give_back(b, b.items + i, attached, &to_post)
         head_propagate(b.q, &to_post)
-        head_finish(b.q, &to_post)
+        head_wake_joiners(b.q, &to_post)
         unlock_take_and_post(b.q, to_post)
     for i in range(b.n):
         if objects and not b.items[i].given_back:
@@ -151,7 +148,7 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
         if s.attached:
             head_list_if_unlisted(q, s, to_post)
     if not s.attached or not h.given_back:
-        head_count_removed(q, 1)        # detaching, or the shutdown, would have counted it
+        head_count_as_done(q, 1)        # detaching, or the shutdown, would have counted it
     unlock_put(q, s)
 
 

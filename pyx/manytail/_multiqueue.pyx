@@ -1,6 +1,6 @@
 """The Python classes MultiQueue and SubQueue.
 
-_mq.pxd describes the algorithm and names its source; its functions are inlined here. IndexMultiQueue, in
+_mq.pxd describes the algorithm and names its source; the functions of its parts are inlined here. IndexMultiQueue, in
 _indexqueue.pyx, is a subclass: `raw` says that the slots hold integers and no references. _nogil.pyx has the nogil API.
 
 Rules of this layer
@@ -11,7 +11,7 @@ Rules of this layer
   because the collector does not track ints.
 - On a build with the GIL, a queue of objects is `gil_locked`: the GIL takes the place of its locks (_mq.pxd).
 - All code here runs attached to the interpreter, except under `nogil`. So the last argument of lock_take(), lock_put()
-  and most other functions of _mq.pxd, `attached`, is True.
+  and most other functions of the kernel, `attached`, is True.
 - Methods are built-in (binding=False): binding one to its object writes no reference count that threads share. The
   "clinic" format gives them a signature to inspect. inspect does not take a built-in method for a coroutine function,
   so those are not built-in.
@@ -19,18 +19,16 @@ Rules of this layer
 cimport cython
 from cpython.dict cimport PyDict_Next
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from manytail._c cimport *
-from manytail._chunks cimport chunk_items
 from manytail._cpython cimport *
 from manytail._int64 cimport Int64s, int64_of, int64s_of
-from manytail._mq cimport *
+from manytail._mq_changes cimport *
+from manytail._mq_clear cimport *
 from manytail._mq_held cimport *
-from manytail._ready cimport ready_append, ready_node, ready_remove
+from manytail._mq_iterate cimport *
+from manytail._mq_life cimport *
 from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable
-from manytail._waiting cimport *
 
 from collections.abc import Mapping
 from types import GenericAlias
@@ -670,7 +668,7 @@ cdef class MultiQueue:
             while self.drop_all():      # again, because a key that is added meanwhile may have moved others
                 pass
             lock_take(self.q, True)
-            head_finish(self.q, &to_post)       # wakes joiners; also if there was no item
+            head_wake_joiners(self.q, &to_post)       # wakes joiners; also if there was no item
             unlock_take_and_post(self.q, to_post)
 
     cdef bint drop_all(self) except -1:

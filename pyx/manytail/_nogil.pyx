@@ -1,11 +1,12 @@
 """mt_multiqueue_* and mt_entryqueue_*: the queues for Cython and C, without Python objects.
 
-python/manytail/_nogil.pxd documents the calls, _mq.pxd and _eq_nogil.pxd have the code. Locks are taken with the GIL
-too, and an item is a number without a reference count. Nothing in here is for Python.
+python/manytail/_nogil.pxd documents the calls, _mq_nogil.pxd and _eq_nogil.pxd have the code. Locks are taken with the
+GIL too, and an item is a number without a reference count. Nothing in here is for Python.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
-cimport manytail._mq as mq
+cimport manytail._mq_changes as changes
+cimport manytail._mq_nogil as mq
 from manytail._c cimport MT_OK, PyThread_get_thread_ident
 from manytail._entry cimport entry
 from manytail._eq cimport ACKED, REJECTED, acquired_entry, eq_registry
@@ -45,7 +46,7 @@ cdef int mt_subqueue_put_many(mt_subqueue *s, const uintptr_t *items, int64_t n,
 
 
 cdef void mt_subqueue_enable(mt_subqueue *s, bint enabled) noexcept nogil:
-    mq.enable_subqueue((<mq.subqueue *>s).mq, <mq.subqueue *>s, enabled, False)
+    changes.enable_subqueue((<mq.subqueue *>s).mq, <mq.subqueue *>s, enabled, False)
 
 
 cdef int mt_multiqueue_get(mt_multiqueue *q, uintptr_t *item, mt_subqueue **taken_from,
@@ -63,7 +64,7 @@ cdef int64_t mt_multiqueue_qsize(mt_multiqueue *q) noexcept nogil:
 
 
 cdef void mt_multiqueue_shutdown(mt_multiqueue *q, bint immediate) noexcept nogil:
-    mq.shut_queue(<mq.queue *>q, immediate, False)
+    changes.shut_queue(<mq.queue *>q, immediate, False)
 
 
 # ----------------------------------------------------------------------------------------------------------- EntryQueue

@@ -15,9 +15,6 @@
 #   S4  A thread that runs Python code (a signal handler, or a finalizer) in its wait is not counted and on no list. So
 #       that code may take the lock, and sleep for it, like any other.
 # Progress: blocking.
-from libc.stdint cimport int64_t
-
-from manytail._c cimport *
 from manytail._lock cimport enter, leave
 from manytail._waiting cimport *
 

@@ -54,7 +54,7 @@ cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_riva
         return BY_CURSOR
     if q.groups == GROUPS_NONE:
         return BELOW
-    return BY_HEAPS if locked_heaps_say(q, s) else WALK
+    return BY_HEAPS if locked_heaps_decide(q, s) else WALK
 
 
 cdef inline cursor *locked_open_walk(entry_queue *q) noexcept nogil:
@@ -157,7 +157,7 @@ cdef class Subscription:
     def __del__(self):
         cdef int64_t held
         if self.open and not is_closed(&self.s):
-            held = self.s.nheld
+            held = self.s.nacquired
             self.close()
             if not self.quiet:
                 unclosed(f"unclosed subscription to queue {self.queue_.name_!r}: "
@@ -369,7 +369,7 @@ cdef class Subscription:
             note_acquired(t, e, 0)
         else:
             note_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
-            locked_after_get(self.s.q, &self.s, fx)
+            locked_wake_after_get(self.s.q, &self.s, fx)
         keep_for_handle(self.s.q, e)
         return True
 
@@ -647,7 +647,7 @@ cdef class Subscription:
         """How many entries it holds."""
         cdef int64_t n
         lock_order(self.s.q)
-        n = self.s.nheld
+        n = self.s.nacquired
         unlock_order(self.s.q)
         return n
 

@@ -440,7 +440,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
         drop(<size_t>w.task)
 
 
-cdef inline void give_up(wait_point *p, int n, bint all) noexcept nogil:
+cdef inline void forward_unused(wait_point *p, int n, bint all) noexcept nogil:
     """Forward the notifications that the call will not use: of points that were notified, or of all points."""
     cdef wait_node *to_post = NULL
     cdef int i
@@ -466,7 +466,7 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
         # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
         # was notified at points of a Waiting that is gone, so `woken` is not set here.
         if n > 1 or r[0] == MT_NOMEM:
-            give_up(p, n, r[0] == MT_NOMEM)
+            forward_unused(p, n, r[0] == MT_NOMEM)
         return False
     for i in range(n):
         p[i].woken = False
@@ -499,7 +499,7 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     while r == WAIT:
         w = new_waiter(n, NULL)
         if w == NULL:
-            give_up(p, n, True)
+            forward_unused(p, n, True)
             return MT_NOMEM
         r = prepare_to_wait(p, n, w)
         if r == WAIT:

@@ -245,7 +245,7 @@ cdef class Waiting:
         try:
             await yield_to(self.trio)
         except BaseException:
-            give_up(self.points, self.n, False)     # of several points some may have been notified
+            forward_unused(self.points, self.n, False)     # of several points some may have been notified
             raise
 
     async def posted_or_over(self, double seconds):

@@ -12,15 +12,13 @@ held; no Python code runs under a lock.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
 
-from manytail._c cimport *
 from manytail._cpython cimport *
-from manytail._mq cimport *
 from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, unpicklable
 # Its import mends all queues in the child of a fork, a pool's too.
 from manytail._multiqueue cimport locked_value, locked_value_i64, priority_argument, weight_argument
-from manytail._waiting cimport NEVER, again, deadline_from, wait_point, write_unraisable
+from manytail._mq_iterate cimport *
+from manytail._mq_life cimport *
 from manytail._wp cimport *
 
 import logging

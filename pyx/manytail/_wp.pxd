@@ -33,13 +33,10 @@
 #       many. A worker that fails, or whose thread does not start, is replaced if an item is left.
 #   W4  No thread sleeps in `not_full` while the lane and the pool have a free slot, unless a thread that was woken is
 #       about to use it. Each slot that becomes free wakes one; a woken thread that gives up forwards.
-from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uintptr_t
+from libc.stdint cimport INT64_MIN
 
-from manytail._c cimport *
-from manytail._chunks cimport chunk, chunk_items, chunk_next, set_tombstone
-from manytail._mq cimport *
-from manytail._ready cimport ready_level
-from manytail._waiting cimport *
+from manytail._mq_changes cimport *
+from manytail._mq_clear cimport *
 
 ctypedef struct pool        # declared first: a lane points to its pool
 
@@ -145,7 +142,7 @@ cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
     s.enabled = show
     q.nenabled += 1 if show else -1
     if not show:
-        lock_put(q, s, q.attached)
+        lock_put(q, s, q.holder_attached)
         head_mask(q, s)
         unlock_put(q, s)
         s.quantum_left = quantum
@@ -247,7 +244,7 @@ cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *positi
     while True:
         r = put_in_lane(p, ln, item, False, position, start)
         if r != MT_OK:
-            give_up(&place, 1, False)       # perhaps only the lane is shut or full: another may use the pool's slot
+            forward_unused(&place, 1, False)    # if only the lane is shut or full, another may use the pool's slot
         if not again(&place, 1, &r, NEVER):
             return r
 

@@ -89,7 +89,7 @@ def test_invariants_under_random_loads(seed: int) -> None:
         timeout=chance.choice([None, 100]),
         batch_rows=chance.choice([1, 7, 1_000]),
     )
-    watch.in_flight = lambda: run.scheduler.in_flight
+    watch.in_flight = lambda: run.scheduler.window.in_flight
     with switching_often():
         for output in run.run(source()):
             emitted.extend(output)
@@ -124,7 +124,7 @@ def _check(watch: Watch, rows: list[Any], emitted: list[Any], run: Any, **settin
             if settings["per_key"] == 1:
                 assert watch.starts[key] == sorted(watch.starts[key])
     assert watch.calls == Counter({row[1]: min(watch.fails(row[1]), run.options.retry.times) + 1 for row in rows})
-    assert run.scheduler.in_flight == 0
+    assert run.scheduler.window.in_flight == 0
     assert all(
         lane.assigned == lane.emitted and not lane.held and not lane.waiting
         for lane in run.scheduler.admission._lanes.values()

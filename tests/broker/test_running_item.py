@@ -9,8 +9,8 @@ import pytest
 from support.counts import count_of_races
 from support.threads import DEADLINE, Threads, switching_often
 
-from manytail._queue import Event
 from manytail._sections import RunningItem
+from manytail._sync import Event
 from manytail.broker import _runtime, channel
 
 

@@ -12,8 +12,8 @@ import pytest
 from support.counts import count, count_of_races
 from support.threads import DEADLINE, Threads, run_all, switching_often, wait_until
 
-from manytail._queue import Event, Held
 from manytail._sections import Sections
+from manytail._sync import Event, Held
 
 pytestmark = pytest.mark.thread_unsafe(reason="many threads, the switch interval, signals")
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from support.threads import DEADLINE, Threads
 
-from manytail._queue import Held, start_thread
+from manytail._sync import Held, start_thread
 
 
 def test_a_block_holds_the_lock_until_it_ends() -> None:

@@ -14,7 +14,7 @@ from support.interrupted import interrupt, needs_a_timer
 from support.threads import Threads
 
 from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, concurrent_map
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 from manytail.executor import KeyedExecutor
 from manytail.queue import LifoQueue, Queue, SimpleQueue
 

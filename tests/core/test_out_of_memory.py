@@ -10,8 +10,8 @@ import weakref
 import pytest
 
 from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue
-from manytail._queue import Event
 from manytail._sections import RunningItem
+from manytail._sync import Event
 from manytail._workpool import Dispatcher, Lane, WorkPool
 from manytail.queue import Queue
 

@@ -305,5 +305,5 @@ async def test_whatever_is_cancelled_and_however_it_ends_every_await_ends(seed: 
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*tasks, return_exceptions=True)
     runner = caller._runner
-    assert runner is None or (not runner.open and (runner.scheduler.halted or not runner.scheduler.in_flight))
+    assert runner is None or (not runner.open and (runner.scheduler.halted or not runner.scheduler.window.in_flight))
     await until(lambda: len(asyncio.all_tasks()) == 1)

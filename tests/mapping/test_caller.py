@@ -914,7 +914,7 @@ def test_whatever_is_cancelled_and_however_it_ends_every_future_is_done(seed: in
     runner = caller._runner
     assert runner is not None
     assert not runner.open
-    assert runner.scheduler.in_flight == 0 or runner.scheduler.halted
+    assert runner.scheduler.window.in_flight == 0 or runner.scheduler.halted
 
 
 class Interrupter:

@@ -34,7 +34,7 @@ from support.maps import threads_of_maps
 from support.threads import Threads, wait_until
 
 from manytail import Shared, aconcurrent_map, concurrent_map
-from manytail._queue import Event, Held, start_thread
+from manytail._sync import Event, Held, start_thread
 from manytail.mapping import _exchange, _map, _progress, _remember, _runner, _thread_runner, _threads, _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")

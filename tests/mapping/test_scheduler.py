@@ -7,10 +7,11 @@ import pytest
 
 from manytail import Batch as BatchOption
 from manytail import Breaker, Budget, Concurrency, Rate, Retry, RetryLater
-from manytail.mapping._admission import Admission, Lane, PriorityLabels
-from manytail.mapping._item import Batch, Item, Unfit
+from manytail.mapping._admission import Admission, PriorityLabels
+from manytail.mapping._item import Batch, Item, Lane, Unfit
 from manytail.mapping._options import Options
-from manytail.mapping._scheduler import WINDOW_LIMIT, Kind, Scheduler, Verdict
+from manytail.mapping._scheduler import Kind, Scheduler, Verdict
+from manytail.mapping._window import WINDOW_LIMIT
 
 
 @pytest.mark.parametrize("defer", [1.0, 600.0])
@@ -46,7 +47,7 @@ def test_the_window_grows_for_look_ups_up_to_its_limit() -> None:
     scheduler = Scheduler(Options(workers=16, batch=BatchOption(100)))
     while scheduler.grow_for_lookups():
         assert scheduler.room() > 0
-    assert scheduler.window == WINDOW_LIMIT
+    assert scheduler.window.size == WINDOW_LIMIT
 
 
 def test_a_recorded_result_is_no_success_for_the_breaker() -> None:

@@ -12,7 +12,7 @@ from support.maps import Gate, endless, threads_of_maps
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Breaker, BreakerOpen, Concurrency, Shared, aconcurrent_map, concurrent_map
-from manytail._queue import start_thread
+from manytail._sync import start_thread
 from manytail.mapping import _loop_runner, _map, _threads, _workers
 
 pytestmark = [

@@ -87,14 +87,15 @@ static int put_some(int p, int *made, int *tail) {
         sizes[i] = (int64_t)native_random(8);
     }
     if (s->sized && kind < 3) {
-        r = MQ(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
+        r = MQ_PUT(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
     } else if (s->sized) {
-        r = MQ(put_until)(s->mq, s, items[0], &sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
+        r = MQ_PUT(put_until)(s->mq, s, items[0], &sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
         count = r == MT_OK;
     } else if (kind < 3) {
-        r = MQ(put_run_within)(s, items, n, some_timeout(), &count);
+        r = MQN(put_run_within)(s, items, n, some_timeout(), &count);
     } else {
-        r = kind == 3 ? MQ(put_front_once)(s->mq, s, items[0], NULL, 0) : MQ(put_within)(s, items[0], some_timeout());
+        r = kind == 3 ? MQ_PUT(put_front_once)(s->mq, s, items[0], NULL, 0)
+                      : MQN(put_within)(s, items[0], some_timeout());
         count = r == MT_OK;
     }
     CHECK(r == MT_OK ? count == n : r == MT_FULL || r == MT_TIMEOUT || r == MT_SHUTDOWN || (r == MT_BADARG && s->sized),
@@ -148,9 +149,9 @@ static void mixed_getter(int unused) {
             count = hold_some(items);
             r = MT_OK;
         } else if (many) {
-            r = MQ(get_many_within)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
+            r = MQN(get_many_within)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
         } else {
-            r = MQ(get_within)(m.q, items, NULL, some_timeout());
+            r = MQN(get_within)(m.q, items, NULL, some_timeout());
             count = r == MT_OK;
         }
         for (i = 0; i < count; i++) {
@@ -160,7 +161,7 @@ static void mixed_getter(int unused) {
             CHECK(c->front || c->seq + 1 > *seq, "item %d of putter %d overtook %d", (int)*seq - 1, c->putter,
                   (int)c->seq);
             if (!c->front) *seq = c->seq + 1;
-            MQ(task_done)(m.q, 0);
+            MQ_TASKS(task_done)(m.q, 0);
         }
         settle(count);
         if (r == MT_SHUTDOWN) break;
@@ -174,7 +175,7 @@ static int add_subqueue(void) {
     int n = atomic_load_explicit(&m.ntails, memory_order_relaxed);
     int64_t maxsize = native_random(2) ? 1 + (int64_t)native_random(40) : 0;
     CHECK(n < MAX_TAILS, "too many tails");
-    m.tails[n] = MQ(add_subqueue)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
+    m.tails[n] = MQN(add_subqueue)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
     CHECK(m.tails[n] != NULL, "no tail");
     if (native_random(3) == 0) m.tails[n]->sized = m.tails[n]->bounded = 1;
     atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
@@ -187,8 +188,8 @@ static void replace_tail(int slot) {
     if (m.holding || atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
     atomic_store_explicit(&m.slots[slot], add_subqueue(), memory_order_release);
-    CHECK(MQ(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
-    CHECK(MQ(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
+    CHECK(MQN(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
+    CHECK(MQN(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_BADARG, "remove twice");
     settle(dropped);
 }
 
@@ -196,25 +197,25 @@ static void walk_and_discard(mq_subqueue *s) {
     mq_position k;
     int64_t discarded = 0;
     uint32_t i;
-    MQ(position_open)(&k);
+    MQ_ITERATE(position_open)(&k);
     do {
-        MQ(position_step)(m.q, s, &k, 0);
+        MQ_ITERATE(position_step)(m.q, s, &k, 0);
         for (i = 0; i < k.n; i++) {
-            if (native_random(4) == 0 && MQ(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
+            if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
                 discarded++;
             }
         }
     } while (k.n && native_random(8));
-    MQ(position_close)(m.q, &k);
+    MQ_ITERATE(position_close)(m.q, &k);
     settle(discarded);
 }
 
 static int64_t clear(mq_subqueue *s) {
     chunk *chain;
     uint32_t first = 0, last = 0;
-    int64_t dropped = 0, n = MQ(clear_subqueue)(s->mq, s, &chain, &first, &last, 0);
-    MQ(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
+    int64_t dropped = 0, n = MQ_CLEAR(clear_subqueue)(s->mq, s, &chain, &first, &last, 0);
+    MQ_CLEAR(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
     CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
     return n;
 }
@@ -226,16 +227,16 @@ static void change_something(void) {
     case 0:
     case 1:
     case 2:
-        MQ(enable_subqueue)(s->mq, s, (int)native_random(2), 0);
+        MQ_CHANGES(enable_subqueue)(s->mq, s, (int)native_random(2), 0);
         break;
     case 3:
-        MQ(set_priority)(m.q, s, (int64_t)native_random(3), 0);
+        MQ_CHANGES(set_priority)(m.q, s, (int64_t)native_random(3), 0);
         break;
     case 4:
-        MQ(set_weight)(m.q, s, 1 + (uint32_t)native_random(4), 0);
+        MQ_CHANGES(set_weight)(m.q, s, 1 + (uint32_t)native_random(4), 0);
         break;
     case 5:
-        MQ(set_maxsize)(m.q, s, (int64_t)native_random(20), 0);
+        MQ_CHANGES(set_maxsize)(m.q, s, (int64_t)native_random(20), 0);
         break;
     case 6:
         settle(clear(s));
@@ -244,13 +245,13 @@ static void change_something(void) {
         walk_and_discard(s);
         break;
     case 8:
-        CHECK(MQ(qsize_of)(m.q, INT64_MAX, 0) >= 0, "qsize");
+        CHECK(MQ_READY(qsize_of)(m.q, INT64_MAX, 0) >= 0, "qsize");
         break;
     case 9:
         if (native_random(4) == 0) replace_tail(slot);
         break;
     default:
-        MQ(enable_subqueue)(s->mq, s, 1, 0);
+        MQ_CHANGES(enable_subqueue)(s->mq, s, 1, 0);
         break;
     }
 }
@@ -258,7 +259,7 @@ static void change_something(void) {
 static void mixed_begin(void) {
     int i;
     memset(&m, 0, sizeof m);
-    m.q = MQ(new_queue)(0, 0);
+    m.q = MQ_LIFE(new_queue)(0, 0);
     CHECK(m.q != NULL, "no queue");
     m.q->selection = (uint32_t)native_random(3);
     m.q->ready.oldest = m.q->selection == MT_OLDEST;
@@ -276,16 +277,17 @@ static void mixed_begin(void) {
 static void mixed_end(void) {
     int64_t left = 0;
     int i;
-    CHECK(MQ(head_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected, (int)MQ(head_put_total)(m.q));
+    CHECK(MQ_TASKS(head_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected,
+          (int)MQ_TASKS(head_put_total)(m.q));
     CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
           (int)m.q->removed_total, (int)m.expected);
-    CHECK(MQ(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ(head_unfinished)(m.q));
+    CHECK(MQ_TASKS(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ_TASKS(head_unfinished)(m.q));
     for (i = 0; i < m.ntails; i++)
-        CHECK(!m.tails[i]->sized || MQ(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",
-              (int)MQ(tail_size)(m.tails[i]));
+        CHECK(!m.tails[i]->sized || MQ_SIZES(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",
+              (int)MQ_SIZES(tail_size)(m.tails[i]));
     for (i = 0; i < m.putters * m.per_putter; i++)
         CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
-    MQ(destroy_queue)(m.q, drop_cell, &left);
+    MQN(destroy_queue)(m.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
     sem_destroy(&m.all_settled);
     free(m.cells);
@@ -301,12 +303,12 @@ static void mixed(void) {
         pause_a_while();
     }
     join_from(m.getters);
-    for (i = 0; i < SLOTS; i++) MQ(enable_subqueue)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
+    for (i = 0; i < SLOTS; i++) MQ_CHANGES(enable_subqueue)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
     atomic_exchange(&m.expected, m.putters * m.per_putter);
     /* No getter may sleep while something is there: they take the rest without being told. */
     if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us()))
         CHECK(atomic_load(&m.settled) == m.expected, "%d of %d items came out", (int)m.settled, (int)m.expected);
-    MQ(shut_queue)(m.q, 0, 0);
+    MQ_CHANGES(shut_queue)(m.q, 0, 0);
     join_from(0);
     mixed_end();
 }
@@ -324,8 +326,8 @@ static struct {
 static void wake_begin(int64_t maxsize) {
     int i;
     memset(&w, 0, sizeof w);
-    w.q = MQ(new_queue)(0, 0);
-    w.s = MQ(add_subqueue)(w.q, 0, maxsize, 1);
+    w.q = MQ_LIFE(new_queue)(0, 0);
+    w.s = MQN(add_subqueue)(w.q, 0, maxsize, 1);
     sem_init(&w.arrived, 0, 0);
     for (i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
 }
@@ -333,7 +335,7 @@ static void wake_begin(int64_t maxsize) {
 static void wake_end(void) {
     int64_t left = 0;
     int i;
-    MQ(destroy_queue)(w.q, drop_cell, &left);
+    MQN(destroy_queue)(w.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
     sem_destroy(&w.arrived);
     for (i = 0; i < PARTIES; i++) sem_destroy(&w.go[i]);
@@ -351,7 +353,7 @@ static void one_each(int i) {
     uintptr_t item;
     int step;
     for (step = 0; step < STEPS; step++) {
-        CHECK(MQ(get_within)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
+        CHECK(MQN(get_within)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
         ((cell *)item)->seen++;
         sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
@@ -367,13 +369,13 @@ static void items_for_all(void) {
     for (step = 0; step < STEPS; step++) {
         for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
         if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
-        if (step % 3 == 2) MQ(enable_subqueue)(w.s->mq, w.s, 0, 0);
+        if (step % 3 == 2) MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 0, 0);
         if (step % 3 == 0) {
-            for (i = 0; i < PARTIES; i++) CHECK(MQ(put_within)(w.s, items[i], 0) == MT_OK, "put");
+            for (i = 0; i < PARTIES; i++) CHECK(MQN(put_within)(w.s, items[i], 0) == MT_OK, "put");
         } else {
-            CHECK(MQ(put_run_within)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
+            CHECK(MQN(put_run_within)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
         }
-        if (step % 3 == 2) MQ(enable_subqueue)(w.s->mq, w.s, 1, 0);
+        if (step % 3 == 2) MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 1, 0);
         arrive(PARTIES);
         for (i = 0; i < PARTIES; i++)
             CHECK(w.cells[i].seen == step + 1, "item %d came out %d times", i, (int)w.cells[i].seen);
@@ -386,7 +388,7 @@ static void items_for_all(void) {
 static void one_place_each(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
-        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
+        CHECK(MQN(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
         sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
     }
@@ -406,24 +408,24 @@ static void room_for_all(void) {
         if (step == STEPS - 1) break;
         if (step % 4) usleep((useconds_t)native_random(300));
         if (step % 3 == 0) {
-            MQ(enable_subqueue)(w.s->mq, w.s, 0, 0);
-            MQ(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
+            MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 0, 0);
+            MQ_CHANGES(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
             arrive(PARTIES);
-            MQ(set_maxsize)(w.q, w.s, PARTIES, 0);
+            MQ_CHANGES(set_maxsize)(w.q, w.s, PARTIES, 0);
             for (i = 0; i < PARTIES; i++) sem_post(&w.arrived);
-            MQ(enable_subqueue)(w.s->mq, w.s, 1, 0);
-            CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+            MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 1, 0);
+            CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
                   (int)count);
         } else if (step % 3 == 1) {
-            CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
+            CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
                   (int)count);
         } else {
             CHECK(clear(w.s) == PARTIES, "clear");
         }
     }
     join_from(0);
-    CHECK(MQ(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left", (int)count);
-    CHECK(MQ(get_many_within)(w.q, NULL, 1, 0, &count) == MT_BADARG, "items of a get may not be NULL");
+    CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left", (int)count);
+    CHECK(MQN(get_many_within)(w.q, NULL, 1, 0, &count) == MT_BADARG, "items of a get may not be NULL");
     wake_end();
 }
 
@@ -435,7 +437,7 @@ static void impatient_getter(int i) {
     uintptr_t item;
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (wait_for_items(w.q, soon(), 1) == MT_OK && MQ(get_within)(w.q, &item, NULL, 0) == MT_OK) {
+        if (wait_for_items(w.q, soon(), 1) == MT_OK && MQN(get_within)(w.q, &item, NULL, 0) == MT_OK) {
             ((cell *)item)->seen++;
             sem_post(&w.arrived);
         }
@@ -447,7 +449,7 @@ static void patient_getter(int unused) {
     uintptr_t item;
     int r;
     (void)unused;
-    while ((r = MQ(get_within)(w.q, &item, NULL, FOREVER)) == MT_OK) {
+    while ((r = MQN(get_within)(w.q, &item, NULL, FOREVER)) == MT_OK) {
         ((cell *)item)->seen++;
         sem_post(&w.arrived);
     }
@@ -459,12 +461,12 @@ static void one_by_one(void) {
     int step;
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
-        CHECK(MQ(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
+        CHECK(MQN(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
         arrive(1);
         CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
         release(1);
     }
-    MQ(shut_queue)(w.q, 0, 0);
+    MQ_CHANGES(shut_queue)(w.q, 0, 0);
     join_from(0);
     wake_end();
 }
@@ -480,7 +482,7 @@ static void impatient_getters(void) {
 static void impatient_putter(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
-        if (wait_for_room(w.s, soon(), 1) == MT_OK && MQ(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
+        if (wait_for_room(w.s, soon(), 1) == MT_OK && MQN(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
             sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
     }
@@ -488,7 +490,7 @@ static void impatient_putter(int i) {
 
 static void patient_putter(int i) {
     int r;
-    while ((r = MQ(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER)) == MT_OK) sem_post(&w.arrived);
+    while ((r = MQN(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER)) == MT_OK) sem_post(&w.arrived);
     CHECK(r == MT_SHUTDOWN, "put: %d", r);
 }
 
@@ -501,18 +503,18 @@ static void impatient_putters(void) {
     for (i = 1; i < PARTIES; i++) start_interrupted(impatient_putter, i, 3);
     for (step = 0; step < STEPS; step++) {
         if (step % 4) usleep((useconds_t)native_random(60));
-        CHECK(MQ(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
+        CHECK(MQN(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
         arrive(1);
         release(1);
     }
     if (native_random(2)) {
-        MQ(shut_queue)(w.q, 0, 0);
+        MQ_CHANGES(shut_queue)(w.q, 0, 0);
         join_from(0);
-        CHECK(MQ(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
-        CHECK(MQ(get_within)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
+        CHECK(MQN(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
+        CHECK(MQN(get_within)(w.q, &item, NULL, FOREVER) == MT_SHUTDOWN, "get from a drained queue");
     } else {
         int64_t dropped = 0;
-        CHECK(MQ(remove_subqueue)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
+        CHECK(MQN(remove_subqueue)(w.q, w.s, drop_cell, &dropped) == MT_OK && dropped == 1, "remove");
         join_from(0);
     }
     wake_end();
@@ -526,7 +528,7 @@ static void pinger(int i) {
     int step;
     for (step = 0; step < STEPS; step++) {
         w.cells[i].seen++;
-        CHECK(MQ(put_within)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
+        CHECK(MQN(put_within)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
         wait_for(&answered[i], "somebody to get the item");
         pause_a_while();
     }
@@ -536,9 +538,9 @@ static void answerer(int unused) {
     uintptr_t i;
     int r;
     (void)unused;
-    while ((r = MQ(get_within)(w.q, &i, NULL, FOREVER)) == MT_OK) {
+    while ((r = MQN(get_within)(w.q, &i, NULL, FOREVER)) == MT_OK) {
         w.cells[i].seen++;
-        MQ(task_done)(w.q, 0);
+        MQ_TASKS(task_done)(w.q, 0);
         sem_post(&answered[i]);
     }
     CHECK(r == MT_SHUTDOWN, "get: %d", r);
@@ -548,7 +550,7 @@ static void joiner(int unused) {
     int step, r;
     (void)unused;
     for (step = 0; step < STEPS; step++) {
-        r = MQ(join_until)(w.q, native_random(2) ? FOREVER : soon(), 1);
+        r = MQ_TASKS(join_until)(w.q, native_random(2) ? FOREVER : soon(), 1);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "join: %d", r);
         pause_a_while();
     }
@@ -558,14 +560,14 @@ static void ping(void) {
     int i, priorities = 1 + (int)native_random(2);
     wake_begin(0);
     for (i = 0; i < PARTIES; i++) {
-        own[i] = MQ(add_subqueue)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
+        own[i] = MQN(add_subqueue)(w.q, i % priorities, native_random(2) ? 1 : 0, 1);
         sem_init(&answered[i], 0, 0);
     }
     start_interrupted(joiner, 0, 5);
     for (i = 1; i < PARTIES; i++) start_interrupted(answerer, i, 0);
     start(pinger, PARTIES);
     join_from(PARTIES);
-    MQ(shut_queue)(w.q, 0, 0);
+    MQ_CHANGES(shut_queue)(w.q, 0, 0);
     join_from(0);
     for (i = 0; i < PARTIES; i++) {
         CHECK(w.cells[i].seen == 2 * STEPS, "%d pings and answers", (int)w.cells[i].seen);
@@ -585,7 +587,7 @@ static int task_wait(void) {
     sem_init(&task->bell, 0, 0);
     task->refs = 1;
     task->waiter = waits;
-    MQ(items_point)(&p, w.q, 1);
+    MQ_GET(items_point)(&p, w.q, 1);
     r = WAITING(prepare_to_wait)(&p, 1, waits);
     if (r == WAIT_FOR_IT) {
         cancelled = native_random(3) == 0;
@@ -606,7 +608,7 @@ static void task_getter(int unused) {
     int r;
     (void)unused;
     do {
-        while ((r = MQ(get_within)(w.q, &item, NULL, 0)) == MT_OK) {
+        while ((r = MQN(get_within)(w.q, &item, NULL, 0)) == MT_OK) {
             ((cell *)item)->seen++;
             sem_post(&w.arrived);
         }

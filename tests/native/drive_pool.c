@@ -93,7 +93,7 @@ static void pauser(int unused) {
 static void begin(void) {
     int i, s;
     memset((void *)&m, 0, sizeof m);
-    m.p.q = MQ(new_queue)(0, 1);
+    m.p.q = MQ_LIFE(new_queue)(0, 1);
     m.p.q->selection = MT_WEIGHTED;
     m.p.max_workers = m.p.workers = WORKERS;
     m.p.max_pending = native_random(2) ? 1 + (int64_t)native_random(30) : 0;
@@ -103,9 +103,9 @@ static void begin(void) {
         ln->object = (void *)&m.objects[i];
         ln->max_running = (int64_t)native_random(3);
         ln->max_pending = native_random(2) ? 1 + (int64_t)native_random(10) : 0;
-        ln->s = MQ(new_subqueue)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
+        ln->s = MQ_LIFE(new_subqueue)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
         ln->s->owner = ln;
-        CHECK(MQ(attach_subqueue)(m.p.q, ln->s, 1) == MT_OK, "no memory");
+        CHECK(MQ_LIFE(attach_subqueue)(m.p.q, ln->s, 1) == MT_OK, "no memory");
         for (s = 0; s < SUBMITTERS; s++) m.last[i][s] = -1;
     }
 }
@@ -117,11 +117,11 @@ static void end(void) {
         for (i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
     for (i = 0; i < LANES; i++) {
         CHECK(m.objects[i] == 0 && m.lanes[i].active == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
-        MQ(detach_subqueue)(m.p.q, m.lanes[i].s, 1);
-        MQ(drop_left_chunks)(m.p.q, m.lanes[i].s);
-        MQ(free_subqueue)(m.lanes[i].s, 1);
+        MQ_LIFE(detach_subqueue)(m.p.q, m.lanes[i].s, 1);
+        MQ_LIFE(drop_left_chunks)(m.p.q, m.lanes[i].s);
+        MQ_LIFE(free_subqueue)(m.lanes[i].s, 1);
     }
-    MQ(drop_queue)(m.p.q, 1);
+    MQ_LIFE(drop_queue)(m.p.q, 1);
 }
 
 static void mixed(void) {

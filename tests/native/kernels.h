@@ -15,7 +15,16 @@
 #define READY(name) __pyx_f_8manytail_6_ready_##name
 #define HEAP(name) __pyx_f_8manytail_5_heap_##name
 #define CHUNK(name) __pyx_f_8manytail_7_chunks_##name
-#define MQ(name) __pyx_f_8manytail_3_mq_##name
+#define MQ_SIZES(name) __pyx_f_8manytail_9_mq_sizes_##name
+#define MQ_READY(name) __pyx_f_8manytail_9_mq_ready_##name
+#define MQ_GET(name) __pyx_f_8manytail_7_mq_get_##name
+#define MQ_TASKS(name) __pyx_f_8manytail_9_mq_tasks_##name
+#define MQ_PUT(name) __pyx_f_8manytail_7_mq_put_##name
+#define MQ_LIFE(name) __pyx_f_8manytail_8_mq_life_##name
+#define MQ_CHANGES(name) __pyx_f_8manytail_11_mq_changes_##name
+#define MQ_CLEAR(name) __pyx_f_8manytail_9_mq_clear_##name
+#define MQ_ITERATE(name) __pyx_f_8manytail_11_mq_iterate_##name
+#define MQN(name) __pyx_f_8manytail_9_mq_nogil_##name
 #define HELD(name) __pyx_f_8manytail_8_mq_held_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
 #define SECTION(name) __pyx_f_8manytail_13_section_lock_##name
@@ -35,7 +44,7 @@ typedef struct __pyx_t_8manytail_8_waiting_wait_node wait_node;
 typedef struct __pyx_t_8manytail_8_waiting_wait_point wait_point;
 typedef struct __pyx_t_8manytail_3_mq_queue mq_queue;
 typedef struct __pyx_t_8manytail_3_mq_subqueue mq_subqueue;
-typedef struct __pyx_t_8manytail_3_mq_iterator_position mq_position;
+typedef struct __pyx_t_8manytail_11_mq_iterate_iterator_position mq_position;
 typedef struct __pyx_t_8manytail_8_mq_held_held_batch held_batch;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
@@ -87,7 +96,7 @@ static void __attribute__((constructor)) tie_kernels(void) {
 static int wait_for_items(mq_queue *q, int64_t deadline, int attached) {
     wait_point p;
     int r = MT_EMPTY;
-    MQ(items_point)(&p, q, attached);
+    MQ_GET(items_point)(&p, q, attached);
     WAITING(again)(&p, 1, &r, deadline);
     return r;
 }
@@ -95,7 +104,7 @@ static int wait_for_items(mq_queue *q, int64_t deadline, int attached) {
 static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
     wait_point p;
     int r = MT_FULL;
-    MQ(room_point)(&p, s, attached);
+    MQ_PUT(room_point)(&p, s, attached);
     WAITING(again)(&p, 1, &r, deadline);
     return r;
 }

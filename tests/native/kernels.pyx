@@ -9,8 +9,10 @@ cimport manytail._chunks
 cimport manytail._eq_nogil
 cimport manytail._heap
 cimport manytail._lock
-cimport manytail._mq
+cimport manytail._mq_changes
 cimport manytail._mq_held
+cimport manytail._mq_iterate
+cimport manytail._mq_nogil
 cimport manytail._ps
 cimport manytail._ready
 cimport manytail._section_lock

@@ -19,14 +19,16 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = [
     *("_c", "_cpython", "_lock", "_waiting", "_lifecycle"),
-    *("_chunks", "_heap", "_ready", "_mq", "_mq_held", "_wp", "_section_lock"),
+    *("_chunks", "_heap", "_ready", "_mq", "_mq_sizes", "_mq_tail", "_mq_ready", "_mq_get", "_mq_tasks", "_mq_put"),
+    *("_mq_forks", "_mq_life", "_mq_changes", "_mq_clear", "_mq_iterate", "_mq_held", "_mq_nogil"),
+    *("_wp", "_section_lock"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_manager", "_eq_cursors", "_eq_capacity"),
     *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_eq_nogil", "_ps"),
-    *("_int64", "_multiqueue", "_entries", "_subscriptions"),  # declarations of faces that others build on
+    *("_sync", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # declarations of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
-    *("_build", "_lock", "_waiting", "_lifecycle", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
+    *("_build", "_lock", "_waiting", "_lifecycle", "_sync", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
     *("_queue", "_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_sections"),
     "_timings",
 ]
@@ -36,13 +38,13 @@ SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part ma
 # What a part above the core may import from manytail, besides itself.
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
-    "executor": SHARED | {"manytail._queue", "manytail._workpool"},
-    "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._queue", "manytail.executor"},
-    "mapping": SHARED | {"manytail._queue", "manytail._timings", "manytail._checks", "manytail._progress"},
+    "executor": SHARED | {"manytail._sync", "manytail._workpool"},
+    "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._sync", "manytail.executor"},
+    "mapping": SHARED | {"manytail._sync", "manytail._timings", "manytail._checks", "manytail._progress"},
     "arrow": SHARED | {"manytail._timings", "manytail._checks", "manytail.mapping"},
     "spark": SHARED
-    | {"manytail._queue", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},
-    "demo": SHARED | {"manytail._queue", "manytail.executor", "manytail.mapping", "manytail.spark"},
+    | {"manytail._sync", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},
+    "demo": SHARED | {"manytail._sync", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
     | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "_selfcheck": SHARED | {"manytail.executor"},

@@ -2,7 +2,7 @@
 
 From CPython 3.14 on a signal handler may run after `__enter__` of `with lock:` and before the block is protected, and
 after every `lock.acquire()` on any CPython: if it raises, the lock stays held. Compiled code runs no handlers in
-between: there `with` is allowed where the lock's own methods are in C. `Held` is in _queue.pyx.
+between: there `with` is allowed where the lock's own methods are in C. `Held` is in _sync.pyx.
 
 A `with` statement of interpreted code holds what a call makes. What is acquired in another way, or is no lock, is
 listed here with the reason."""

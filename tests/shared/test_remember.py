@@ -284,7 +284,7 @@ def test_a_result_that_a_worker_finds_and_cannot_read_fails_each_equal_item(sqli
 
     def fn(item):
         calls.append(item)
-        wait_until(lambda: results._runner.scheduler.in_flight == 3)
+        wait_until(lambda: results._runner.scheduler.window.in_flight == 3)
         shared._store().record({bytes.fromhex(idempotency_key(1)): b"no result"})
         return item
 
@@ -304,7 +304,7 @@ def test_what_a_worker_finds_for_items_of_a_batch_counts_as_remembered(sqlite, m
 
     def fn(items):
         if items == [0]:
-            wait_until(lambda: results._runner.scheduler.in_flight == 3)
+            wait_until(lambda: results._runner.scheduler.window.in_flight == 3)
             assert mapped(str, [1], remember=Shared(sqlite.url, "a")) == ["1"]
         return list(map(str, items))
 
@@ -347,7 +347,7 @@ def test_rows_that_are_looked_up_at_the_end_of_the_input_are_not_lost(sqlite, mo
     gates["rest"].set()
     assert gates["looked up"].wait(DEADLINE)
     gates["second"].set()
-    wait_until(lambda: scheduler._bytes() >= 1_000.0)
+    wait_until(lambda: scheduler.window.bytes_in_flight() >= 1_000.0)
     gates["lookup"].set()
     gates["end"].set()
     wait_until(lambda: scheduler.ended)
@@ -394,7 +394,7 @@ def test_at_most_a_group_and_the_running_calls_are_not_recorded(sqlite):
     results = concurrent_map(fn, range(5_000), remember=shared, workers=4, max_in_flight=4_000)
     with Threads() as threads:
         consumer = threads.start(list, results)
-        wait_until(lambda: results._scheduler.in_flight > _remember.BACKLOG + 4)
+        wait_until(lambda: results._scheduler.window.in_flight > _remember.BACKLOG + 4)
         looked_up.set()
         inside.wait()
         memory = results._runner.memory  # type: ignore[attr-defined]

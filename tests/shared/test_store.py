@@ -350,15 +350,15 @@ def test_another_layout_is_refused_and_left_alone(database, version, which):
 def test_a_kept_connection_serves_the_next_task(database, monkeypatch):
     """Spark unpickles a Shared for each task, in a process that runs many."""
     links = []
-    monkeypatch.setattr(_shared_store, "_kept", kept := set())
+    monkeypatch.setattr(_shared_store, "_lasting", lasting := set())
     for _ in range(3):
         shared = pickle.loads(pickle.dumps(Shared(database.url, "a")))
-        shared._keep()
+        shared._stay_connected()
         assert shared.remembered() == 0
         links.append(id(shared._store().link))
         del shared
         gc.collect()
-        assert len(kept) == 1
+        assert len(lasting) == 1
     assert len(set(links)) == 1
 
 

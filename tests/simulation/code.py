@@ -9,6 +9,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from manytail.mapping import _item
+
 FILES = {
     "adaptive": "manytail.mapping._adaptive",
     "admission": "manytail.mapping._admission",
@@ -20,8 +22,15 @@ FILES = {
     "leased": "manytail.mapping._leased",
     "ledger": "manytail.mapping._ledger",
     "scheduler": "manytail.mapping._scheduler",
+    "window": "manytail.mapping._window",
     "world": "simulation.world",
 }
+
+
+class Batch(_item.Batch):
+    """A batch that has, as an item, what the model calls it."""
+
+    value: Any = None
 
 
 class Code:
@@ -33,8 +42,10 @@ class Code:
         names = set(FILES) - {"world", "ledger", "leased"}
         modules: dict[str, Any] = {name: load(name, changes.get(name)) for name in FILES if name in names}
         self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
-        self.adaptive = modules["adaptive"]
+        self.adaptive, self.window = modules["adaptive"], modules["window"]
         for user in modules.values():
+            if "Batch" in vars(user):
+                user.Batch = Batch
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):
                     if getattr(vars(maker)[name], "__module__", None) == maker.__name__:

@@ -29,11 +29,10 @@ from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
 from .verdicts import Expected, expected, kind_of
 
+WINDOW_FIGURES = ("in_flight", "held_back", "buffered")
 FIGURES = (
-    "in_flight",
-    "held_back",
+    *WINDOW_FIGURES,
     "resting",
-    "buffered",
     "finished",
     "failures",
     "retried",
@@ -389,7 +388,8 @@ class Model(Lanes):
         if self.in_flight > self.window:
             raise Violation(f"in flight {self.in_flight}, window {self.window}")
         for name in FIGURES:
-            shown, wanted = getattr(scheduler, name), getattr(self, name)
+            shown = getattr(scheduler.window if name in WINDOW_FIGURES else scheduler, name)
+            wanted = getattr(self, name)
             if shown != wanted:
                 raise Violation(f"{name}: {shown} (expected: {wanted})")
         self.check_error_of_map(scheduler)
@@ -424,15 +424,15 @@ class Model(Lanes):
         self.demand(len(self.emitted) + self.dropped == self.arrivals, "an item is lost, or emitted twice")
         admission = scheduler.admission
         left: dict[str, Any] = {
-            "in flight": scheduler.in_flight + scheduler.buffered,
-            "held back": scheduler.held_back,
+            "in flight": scheduler.window.in_flight + scheduler.window.buffered,
+            "held back": scheduler.window.held_back,
             "without a slot": admission.without_slot,
             "ready": admission.queue.qsize(),
             "timers": scheduler._timers,
             "timed calls": scheduler._running,
             "overdue": scheduler.overdue,
             "line": scheduler._line or 0,
-            "bytes": scheduler._held_bytes + scheduler._buffered_bytes,
+            "bytes": scheduler.window.held_bytes + scheduler.window.buffered_bytes,
         }
         if not self.expired:
             left["paused"] = admission.paused

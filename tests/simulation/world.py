@@ -70,7 +70,7 @@ class World:
         self.now = 0.0
         self.events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
         code.admission.IDLE_LIMIT = settings.idle_limit
-        code.scheduler.WINDOW_LIMIT = settings.window_limit
+        code.window.WINDOW_LIMIT = settings.window_limit
         code.adaptive.ROUND = settings.round
         self.scheduler = code.scheduler.Scheduler(
             options_of(settings),
@@ -86,7 +86,8 @@ class World:
         self.last_output = 0.0  # when the consumer had something last
         self.stamp: float | None = None  # of this event, where it has one
         self.made_items: dict[Record, Any] = {}  # items in flight, where there is a gate
-        self.model.demand(self.scheduler.window == self.model.window, f"the window is {self.scheduler.window} at first")
+        size = self.scheduler.window.size
+        self.model.demand(size == self.model.window, f"the window is {size} at first")
         self.reports: deque[tuple[Any, ...]] = deque()
         self.idle = settings.workers
         self.calls: dict[Record, Call] = {}  # running calls, without abandoned ones
@@ -135,7 +136,7 @@ class World:
             self.look_at_gate()
         fresh = self.model.check_output(scheduler.output)
         if self.trace is not None:
-            effect = f"in flight {scheduler.in_flight}/{scheduler.window}, wake at {scheduler.wake_at:.4f}"
+            effect = f"in flight {scheduler.window.in_flight}/{scheduler.window.size}, wake at {scheduler.wake_at:.4f}"
             effect += "".join(f", emits {record}" for record in fresh) + (", halted" if scheduler.halted else "")
             effect += "".join(f", overdue {item.value}" for item, _ in scheduler.overdue)
             self.note(event, what, effect)
@@ -289,7 +290,7 @@ class World:
         scheduler, rng = self.scheduler, self.rng
         while True:
             room = scheduler.room()
-            self.model.check_room(room, scheduler.window)
+            self.model.check_room(room, scheduler.window.size)
             if room <= 0 or not self.pending:
                 break
             number = room if rng.random() < 0.7 else rng.randint(1, room)

@@ -9,7 +9,7 @@ import pytest
 from support.counts import count
 from support.threads import DEADLINE, Threads
 
-from manytail._queue import Condition, Event
+from manytail._sync import Condition, Event
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="signals are the main thread's"),

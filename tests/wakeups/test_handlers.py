@@ -19,7 +19,7 @@ import pytest
 from support.threads import DEADLINE, Hang, Task, Threads, TooLate, in_time, wait_asleep, wait_getters
 
 from manytail import EntryQueue, MultiQueue
-from manytail._queue import Event
+from manytail._sync import Event
 from manytail.queue import Queue
 
 from .entry_pairs import ENTRY_PAIRS

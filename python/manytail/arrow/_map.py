@@ -221,7 +221,7 @@ class ArrowResults(Results[pa.RecordBatch]):
         progress."""
         runner, scheduler, most = self._runner, self._scheduler, self._plan.batch_rows
         due = runner.now() + FLUSH_INTERVAL
-        while len(self._output) < most and not (scheduler.full or scheduler.over or runner.stopping):
+        while len(self._output) < most and not (scheduler.window.buffer_full or scheduler.over or runner.stopping):
             idle = runner.idle_since
             wait = (due if idle is None else min(due, idle + IDLE_GRACE)) - runner.now()
             if wait <= 0:
@@ -239,7 +239,7 @@ class ArrowResults(Results[pa.RecordBatch]):
 
 def _take_buffered(runner: ThreadRunner | InlineRunner) -> list[Any]:
     scheduler = runner.scheduler
-    rows = [scheduler.output.popleft() for _ in range(min(scheduler.buffered, len(scheduler.output)))]
+    rows = [scheduler.output.popleft() for _ in range(min(scheduler.window.buffered, len(scheduler.output)))]
     scheduler.took(len(rows))
     runner.go_on()
     return rows

@@ -33,6 +33,7 @@ from manytail.mapping._frames import (
     Scheduler,
     ThreadRunner,
     Unfit,
+    Work,
     batch_result,
     cost_of,
     deliver_call,
@@ -440,7 +441,7 @@ class Task:
         except Exception as error:
             return error
 
-    def _delivery(self, call: Item) -> AbstractContextManager[Any]:
+    def _delivery(self, call: Work) -> AbstractContextManager[Any]:
         """Around the call: its Delivery, if fn gets one. That does not refer to the rows, which refer to it."""
         options = self.options
         if not options.wants_delivery:

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from manytail._lifecycle import refuse_copy, start_daemon
-from manytail._queue import Condition, Event
 from manytail._sections import RunningItem, Sections
+from manytail._sync import Condition, Event
 from manytail._workpool import Dispatcher, serves_a_lane
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
@@ -266,9 +266,22 @@ class Timers(TimerList):
 
 
 # ---------------------------------------------------------------------------------------------------------------- lanes
+# A lane with items has a task of the executor. Its dispatcher gets it by `Pool.submit`:
+#
+#   asked                              the executor           what follows
+#   by a task that has served a        takes the task         -
+#   block of items: no section         raises RuntimeError    the connection closes, and the dispatcher gets the error
+#                                      raises another error   the dispatcher gets it: that task serves all ready lanes
+#   in a section, where an item        is asked afterwards    until then a _PendingTask stands for the future
+#   was added                          raises RuntimeError    the lane has no task; the connection closes
+#                                      raises another error   the lane has no task; who ended the section gets the error
+#   either                             cancels it later       the lane has no task; the connection closes
+#
+# The next item of a lane without a task asks for one. If a RuntimeError did not close the connection, the task that has
+# served a block would go on as long as the lane has items, even if this keeps the interpreter from ending.
 class _PendingTask:
-    """Stands for the Future of a task that is submitted after the section. If the submit fails, `fail` tells the
-    dispatcher that the task was cancelled. Then the next item of the lane submits another one."""
+    """Stands for the future of a task that is submitted after the section. The dispatcher is told of an error of submit
+    as of a cancelled task."""
 
     __slots__ = ("_callback",)
 
@@ -336,43 +349,31 @@ class Pool:
             self._runtime.after(partial(self.executor.shutdown, wait=False), trusted=True)
 
     def submit(self, task: Callable[[], object]) -> Future[Any] | _PendingTask | None:
-        """This object is the dispatcher's executor. Outside a section, a lane that has served a block of items calls it
-        for the next one."""
+        """This object is the dispatcher's executor. None: the task will not be cancelled."""
         if not self._runtime.interrupted():
-            return self._submit_at_once(task)
+            return self._submit(task)
         pending = _PendingTask()
         self._runtime.after(self._submit, task, pending, trusted=self._owned)
         return pending
 
-    def _submit_at_once(self, task: Callable[[], object]) -> Future[Any] | None:
-        """If the executor refuses, the connection closes. Otherwise this thread would go on with the lane as long as
-        that has items, even if this keeps the interpreter from ending. None: the task is not cancelled."""
-        try:
-            future = self.executor.submit(task)
-        except RuntimeError as error:
-            self._refused(error)
-            raise
-        return future if self._watched(future) else None
-
-    def _watched(self, future: Any) -> bool:
-        """Whether the future may be cancelled. Of an executor of the connection it is not; and what a signal handler
-        raises in the standard library's Future leaves the lock of that held."""
-        if self._owned or not hasattr(future, "add_done_callback"):
-            return False
-        future.add_done_callback(self._done)
-        return True
-
-    def _submit(self, task: Callable[[], object], pending: _PendingTask) -> None:
+    def _submit(self, task: Callable[[], object], pending: _PendingTask | None = None) -> Future[Any] | None:
         try:
             future = self.executor.submit(task)
         except BaseException as error:
-            pending.fail()
-            if not isinstance(error, RuntimeError):
+            if pending is not None:
+                pending.fail()
+            if isinstance(error, RuntimeError):
+                self._refused(error)
+            if pending is None or not isinstance(error, RuntimeError):
                 raise
-            self._refused(error)
-        else:
-            if self._watched(future):
-                future.add_done_callback(pending.done)
+            return None
+        # What a signal handler raises in the standard library's Future leaves the lock of that held.
+        if self._owned or not hasattr(future, "add_done_callback"):
+            return None
+        future.add_done_callback(self._done)
+        if pending is not None:
+            future.add_done_callback(pending.done)
+        return future
 
     def _done(self, future: Future[Any]) -> None:
         """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end

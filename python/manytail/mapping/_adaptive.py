@@ -50,7 +50,7 @@ class Adaptive:
             self._counted = 0
         return grows
 
-    def refused(self, halvings: int) -> None:
+    def asked_too_much(self, halvings: int) -> None:
         """A call was deferred, ran out of time, or is to be tried again. halvings: their number when the call began."""
         if halvings == self.halvings:
             self.allowed = max(self._least, self.allowed // 2)

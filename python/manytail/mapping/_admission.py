@@ -32,50 +32,21 @@ import math
 import threading
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manytail import Empty, MultiQueue, SubQueue
-from manytail._queue import Held
+from manytail._sync import Held
 
-if TYPE_CHECKING:
-    from ._item import Item
+from ._item import Item, Lane, Work
 
 IDLE_LIMIT = 4_096  # lanes that are kept without items in flight, for keys that come again
 LAST = math.inf  # the priority of null; compares greater than every int
 KEPT_QUEUES = 64  # empty sub-queues that are kept, for priorities that come again
 _STEP = 1 << 16  # between the labels of two neighbouring priorities, at first
 _EDGE = (1 << 31) - 1  # the largest label: a C int
-
-
-class Lane:
-    """The items of one key."""
-
-    __slots__ = (
-        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
-        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
-    )  # fmt: skip
-
-    def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
-        self.key = key
-        self.shown = ""  # the key for messages; only with `shows_keys`
-        self.weight = weight
-        # Items that are not ready: a deque or, with priorities, a heap of (priority, number, item).
-        self.waiting = waiting
-        self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
-        self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
-        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
-        self.ready: list[tuple[int, Item]] = []
-        self.level: float = 0  # the priority of the unstarted items
-        self.paused_until = -math.inf
-        self.limits: Any = None  # the gate's limits of this key
-        self.accounts: Any = ()  # of this key and of the map, in the ledger
-        self.waiters: Any = None  # what waits for each of them
-        self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
-        self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
-        self.assigned = self.emitted = self.held = self.unstarted = 0
 
 
 class Admission:
@@ -92,7 +63,7 @@ class Admission:
         shows_keys: bool = False,
     ) -> None:
         """shows_keys: lanes have their keys for messages."""
-        self.queue: MultiQueue[Hashable, Item] = MultiQueue(
+        self.queue: MultiQueue[Hashable, Work] = MultiQueue(
             selection="round_robin" if weight_of is None else "weighted"
         )
         # Whether `started` must be called for each item that a worker took.
@@ -176,7 +147,7 @@ class Admission:
         self._lanes_limit = max(IDLE_LIMIT, 2 * len(self._lanes))
 
     # ------------------------------------------------------------------------------------------------ items come and go
-    def admit(self, items: list[Item]) -> None:
+    def admit(self, items: Sequence[Work]) -> None:
         """Make as many items ready as limits allow. The others wait in their lanes."""
         while self._retired:
             lane = self._retired.popleft()
@@ -196,11 +167,11 @@ class Admission:
             for lane in dict.fromkeys([item.lane for item in items]):
                 self._fill_by_urgency(lane)
 
-    def retry(self, item: Item) -> None:
+    def retry(self, item: Work) -> None:
         """Make an item ready whose wait is over. It kept its slot, and precedes new items of its key and priority."""
         item.lane.queues[0 if self.is_plain else item.priority][0].put_front(item)
 
-    def readmit(self, item: Item) -> None:
+    def readmit(self, item: Work) -> None:
         """Admit again an item that has no slot. It comes before new items of its key and priority."""
         lane = item.lane
         if self.is_plain:
@@ -216,13 +187,13 @@ class Admission:
                 lane.waiting.appendleft(item)
             self._fill_by_urgency(lane)
 
-    def give_back(self, item: Item) -> None:
+    def give_back(self, item: Work) -> None:
         """Make an item ready that was taken out and has not started. It comes first, and keeps its slot even if a more
         urgent item comes."""
-        self.keep(item)
+        self.secure_slot(item)
         self.retry(item)
 
-    def keep(self, item: Item) -> None:
+    def secure_slot(self, item: Work) -> None:
         """No more urgent item takes the slot of this one back."""
         if item.lane.ready:
             item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
@@ -235,7 +206,7 @@ class Admission:
         lane.unstarted -= 1
         self._fill(lane)
 
-    def finished(self, item: Item) -> None:
+    def finished(self, item: Work) -> None:
         """No further attempt follows: its slot is free."""
         if self.is_plain:
             return
@@ -246,7 +217,7 @@ class Admission:
         if self._priority_labels is not None and not entry[1]:
             self._emptied(lane, item.priority)
         if self._limited:
-            self.keep(item)
+            self.secure_slot(item)
             self._fill(lane)
 
     # ------------------------------------------------------------------------------------------------ pauses, the end
@@ -278,21 +249,21 @@ class Admission:
     def _paused(self) -> int:
         return sum(queue.qsize() for lane in self.paused for queue, _ in lane.queues.values())
 
-    def drain_lane(self, lane: Lane) -> list[Item]:
+    def drain_lane(self, lane: Lane) -> list[Work]:
         """Take out every item of the lane that has not started. Those with a slot give it back."""
         taken = [item for queue, _ in list(lane.queues.values()) for item in list(queue) if queue.discard(item)]
-        waiting: list[Item] = [entry[2] for entry in sorted(lane.waiting)] if self._by_priority else list(lane.waiting)
+        waiting: list[Work] = [entry[2] for entry in sorted(lane.waiting)] if self._by_priority else list(lane.waiting)
         lane.waiting.clear()
         self.without_slot -= len(waiting)
         if self.reports_starts:
-            lane.unstarted -= sum(not item.begun for item in taken)
+            lane.unstarted -= sum(not item.passed for item in taken)
         for item in taken:
             self.finished(item)
         return taken + waiting
 
-    def drain(self) -> list[Item]:
+    def drain(self) -> list[Work]:
         """Take out every item that has not started. The slots of the lanes are not valid afterwards."""
-        taken: list[Item] = []
+        taken: list[Work] = []
         for lane in self._all_lanes():
             for queue, _ in lane.queues.values() if lane in self.paused else ():
                 taken += [item for item in list(queue) if queue.discard(item)]
@@ -306,7 +277,7 @@ class Admission:
             return taken
 
     # ------------------------------------------------------------------------------------------------ sub-queues
-    def _queue(self, lane: Lane, priority: float, items: int) -> SubQueue[Hashable, Item]:
+    def _queue(self, lane: Lane, priority: float, items: int) -> SubQueue[Hashable, Work]:
         """The sub-queue for that many more items."""
         entry = lane.queues.get(priority)
         if entry is None:
@@ -314,10 +285,9 @@ class Admission:
         elif not entry[1] and self._priority_labels is not None:
             self._empty_queues -= 1
         entry[1] += items
-        queue: SubQueue[Hashable, Item] = entry[0]
-        return queue
+        return entry[0]  # type: ignore[no-any-return]
 
-    def _add_queue(self, lane: Lane, priority: float) -> SubQueue[Hashable, Item]:
+    def _add_queue(self, lane: Lane, priority: float) -> SubQueue[Hashable, Work]:
         enabled = lane not in self.paused
         if self._priority_labels is None:
             return self.queue.add(lane, weight=lane.weight, enabled=enabled)
@@ -340,15 +310,15 @@ class Admission:
             self._priority_labels.leave(priority, queue)
 
     # ------------------------------------------------------------------------------------------------ what is ready
-    def _enqueue_runs(self, items: list[Item]) -> None:
-        runs: dict[tuple[Lane, float], list[Item]] = {}
+    def _enqueue_runs(self, items: Sequence[Work]) -> None:
+        runs: dict[tuple[Lane, float], list[Work]] = {}
         for item in items:
             runs.setdefault((item.lane, item.priority), []).append(item)
         for (lane, priority), run in runs.items():
             lane.held += len(run)
             self._queue(lane, priority, len(run)).put_many(run)
 
-    def _wait(self, item: Item) -> None:
+    def _wait(self, item: Work) -> None:
         waiting = item.lane.waiting
         self.without_slot += 1
         if self._by_priority:
@@ -360,7 +330,7 @@ class Admission:
         """Make as many waiting items of this lane ready as limits allow."""
         waiting = lane.waiting
         while waiting and not (self._per_key and lane.held >= self._per_key):
-            item: Item = waiting[0][2] if self._by_priority else waiting[0]
+            item: Work = waiting[0][2] if self._by_priority else waiting[0]
             if self.reports_starts and lane.unstarted and item.priority != lane.level:
                 return
             if self._by_priority:
@@ -395,7 +365,7 @@ class Admission:
                 return True
         return False
 
-    def _give_back_slot(self, item: Item, number: int) -> None:
+    def _give_back_slot(self, item: Work, number: int) -> None:
         lane = item.lane
         heappush(lane.waiting, (item.priority, number, item))
         self.without_slot += 1
@@ -461,7 +431,7 @@ def _shown(key: Hashable) -> str:
         return f", a key of type {type(key).__qualname__}"
 
 
-def _least_urgent(entry: tuple[int, Item]) -> tuple[float, int]:
+def _least_urgent(entry: tuple[int, Work]) -> tuple[float, int]:
     number, item = entry
     return item.priority, number
 

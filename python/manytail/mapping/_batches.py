@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 
-from ._item import Batch, Item
+from ._item import Batch, Item, Work
 
 
 class Former:
@@ -82,6 +82,6 @@ class Former:
             self.close(batch)
         return batches
 
-    def _place(self, item: Item) -> Hashable:
+    def _place(self, item: Work) -> Hashable:
         """What the items of one batch have in common."""
         return item.lane if self._in_order else (item.lane, item.priority)

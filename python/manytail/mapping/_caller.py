@@ -16,14 +16,14 @@ from weakref import WeakSet
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter
-from manytail._queue import Held
+from manytail._sync import Held
 
 from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
 from ._runner import Runner, insist
-from ._scheduler import WINDOW_LIMIT
 from ._types import Stats
+from ._window import WINDOW_LIMIT
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

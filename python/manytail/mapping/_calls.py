@@ -34,15 +34,15 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
-from ._item import Batch, Item, add_note
+from ._item import Batch, Item, Work, add_note
 from ._loop_runner import LoopRunner
 from ._runner import Runner
-from ._scheduler import WINDOW_LIMIT
 from ._thread_runner import ThreadRunner
 from ._threads import Thread, holds_lock_of
+from ._window import WINDOW_LIMIT
 
 log = logging.getLogger("manytail")
 
@@ -239,7 +239,7 @@ class CallRunner(Runner):
         self.asks = True
         self.makes_call, self.call_with = self.call_with, self.watched_call
 
-    def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def watched_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """As `makes_call`, and it is known which call runs."""
         raise NotImplementedError
 
@@ -282,7 +282,7 @@ class CallRunner(Runner):
         call.direct = False
         self.open.add(call)
         self.direct.discard(call)
-        self.scheduler.in_flight += 1
+        self.scheduler.window.in_flight += 1
 
     def _let_in(self, calls: list[Call]) -> None:
         """The window has room for them."""
@@ -398,7 +398,7 @@ class CallRunner(Runner):
             self._dropped.append((call, error if call.came else self._refusal(), final))
 
     # ------------------------------------------------------------------------------------------------ without the lock
-    def skip_late(self, item: Item) -> bool:
+    def skip_late(self, item: Work) -> bool:
         """Skip a call that nobody waits for, too: it was cancelled, or dropped with its error. A batch is called
         without such items."""
         if self.scheduler.gate is not None and super().skip_late(item):
@@ -530,7 +530,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         super().__init__(*arguments, **keywords)
         scheduler = self.scheduler
         is_plain = scheduler.is_plain and self.memory is None and not self.options.is_async
-        is_plain = is_plain and scheduler.window >= WINDOW_LIMIT  # which limits no calls that threads wait for
+        is_plain = is_plain and scheduler.window.size >= WINDOW_LIMIT  # which limits no calls that threads wait for
         # What a direct call passes through. None: no call is direct.
         self._entry = (self.direct.add, scheduler.admission.put) if is_plain else None
         self._succeeded: list[list[int]] = []  # how many direct calls have, by worker
@@ -541,9 +541,9 @@ class ThreadCalls(CallRunner, ThreadRunner):
 
     @property
     def in_flight(self) -> int:
-        return self.scheduler.in_flight + len(self.direct)
+        return self.scheduler.window.in_flight + len(self.direct)
 
-    def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def watched_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         call = self.makes_call(resource)
         here.runner = self
         if self.options.is_async:
@@ -599,7 +599,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
             self.direct.discard(call)
             if call.decide(entry):  # else its end has dropped the call
                 raise self._refusal() from None
-        if self.workers.lacks(len(self.direct) + self.scheduler.in_flight):
+        if self.workers.lacks(len(self.direct) + self.scheduler.window.in_flight):
             self.report(self.workers.items_came, 1)
 
     def succeeded(self, item: Item) -> None:
@@ -613,7 +613,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
             self.report(int)  # `close` may wait for this one
         item._set()
 
-    def failed(self, item: Item, error: BaseException) -> None:
+    def failed(self, item: Work, error: BaseException) -> None:
         if isinstance(item, WaitedCall) and item.direct:
             self._events.append((self._adopt, item))
         super().failed(item, error)
@@ -630,7 +630,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
         if call.entry is not None:
             call.entry.wait()
 
-    def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
+    def timed_out(self, item: Work, error: BaseException, final: bool = False) -> None:
         if self._awaited:
             self.report(self._abandoned, item)
         super().timed_out(item, error, final)
@@ -666,7 +666,7 @@ def _nothing() -> Item:
 class LoopCalls(CallRunner, LoopRunner):
     """Runs the calls of an AsyncCaller in the loop of its first call."""
 
-    def watched_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def watched_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         call = self.makes_call(resource)
 
         async def watched(item: Item) -> Any:
@@ -714,14 +714,14 @@ class LoopCalls(CallRunner, LoopRunner):
             if not self._is_awaited(item):
                 task.cancel()
 
-    def _is_awaited(self, call: Item) -> bool:
+    def _is_awaited(self, call: Work) -> bool:
         gate = self.scheduler.gate
         items: list[Any] = list(call.members())
         if gate is not None:
             items += [follower for item in call.members() for follower in gate.followers(item)]
         return any(not item.future.done() for item in items)
 
-    def failed(self, item: Item, error: BaseException) -> None:
+    def failed(self, item: Work, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError) or self._is_awaited(item):
             super().failed(item, error)
         elif isinstance(item, Batch):

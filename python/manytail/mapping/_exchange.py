@@ -19,17 +19,16 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 
 from ._leased import Requests, places_of
 from ._threads import Thread
 from ._types import SharedUnavailable
 
 if TYPE_CHECKING:
-    from ._limits import Owner
     from ._shared import Shared
     from ._shared_store import Store
 
@@ -39,6 +38,13 @@ EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last rep
 Guarded = Callable[[Any, Callable[..., Any]], Any]  # call a step under the guard of a limit, with a list of wakes
 
 log = logging.getLogger("manytail")
+
+
+class Owner(Protocol):
+    """Who uses the limits (`_limits.Owner`)."""
+
+    inline: bool
+    fail: Callable[[BaseException], object]
 
 
 class Exchange:

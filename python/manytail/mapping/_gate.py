@@ -4,8 +4,8 @@ priorities decides that.
 The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
 items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
 key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
-(`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler,
-which owns it, the gate has no thread, clock or I/O, and no lock but those of limits that other maps use too.
+(`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler, which owns it, the gate has no thread,
+clock or I/O, and no lock but those of limits that other maps use too.
 
     event                    meaning
     admit(items, now)        new items
@@ -13,7 +13,10 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots.
                              If not, the call begins
     missed(call, now)        it was too late: the call goes back and takes new slots
-    succeeded(item, now), returned(batch, verdicts, now), failed(call, now), deferred(item, now)  the call has ended
+    succeeded(item, now), returned(batch, verdicts, now), failed(call, is_retried, now), deferred(call, now)  the call
+                             has ended; is_retried: another attempt follows
+    overdue(call)            its time is over. One of the above follows
+    input_ended()            from here on no batch lingers
     recalled(item, now)      a worker found the recorded result of the item: no call
     stop(now)                the map ends: what no worker has taken gives back what it took
     ended(now)               its last call has ended
@@ -25,7 +28,8 @@ which owns it, the gate has no thread, clock or I/O, and no lock but those of li
     ready                    a queue of calls for workers
     handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
     grew                     more calls may run at once than before; its owner resets it
-    refused, answered        items that failed, or got the result of an equal item, without a call
+    refused, answered        items that failed, or got the result of an equal item, without a call. To refuse an item
+                             is to put it into `refused`
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
     wake_at                  call `dispatch` at that time, unless it is called earlier
@@ -55,11 +59,11 @@ from typing import Any
 from manytail import MultiQueue
 
 from ._adaptive import Adaptive
-from ._admission import Admission, Lane
+from ._admission import Admission
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item
+from ._item import Batch, Item, Lane, Work, flat, spent
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -110,8 +114,8 @@ class Gate:
 
     def __init__(self, options: Options, admission: Admission, spent: dict[str, float]) -> None:
         """spent: where it counts what calls took of limits that have names, if they did not say it themselves."""
-        self.ready: MultiQueue[None, Item] = MultiQueue()
-        self.starts: dict[Item, Start] = {}
+        self.ready: MultiQueue[None, Work] = MultiQueue()
+        self.starts: dict[Work, Start] = {}
         self.allowed = options.workers  # calls at once
         self.grew = False
         self.wake_at = math.inf
@@ -126,15 +130,15 @@ class Gate:
         self._options = options
         self._admission = admission
         self._ready = self.ready.add(None)
-        self._passed: list[Item] = []  # to be put in `ready` at the end of `dispatch`
+        self._passed: list[Work] = []  # to be put in `ready` at the end of `dispatch`
         self.hands_over = False  # the caller of `dispatch` is a worker without a call, which gets one in `handed`
-        self.handed: Item | None = None
+        self.handed: Work | None = None
         self._asking = 0
         self._to_ask: list[tuple[float, int, Lane]] = []  # a heap, by priority and arrival
         self._numbers = count()
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
-        self._chooses = self._dedup is not None or self._within < math.inf
+        self._chooses = self._dedup is not None or self._within < math.inf  # whether `_choose` may remove items
         self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
@@ -144,7 +148,7 @@ class Gate:
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
-        self._refuses = options.breaker is not None and options.breaker.when_open == "fail"
+        self._fails_fast = options.breaker is not None and options.breaker.when_open == "fail"
         self._keyed = self.owner is not None and self.owner.keyed
         self._limits_lanes = self._breaks or self._keyed
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
@@ -179,10 +183,10 @@ class Gate:
     # ------------------------------------------------------------------------------------------------ items come
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
-            item.begun, item.last_error = False, None
-        if self._refuses:
-            items = [item for item in items if not self._refused(item, now)]
-        self._admission.admit(self._former.add(items, now) if self._batched else items)  # type: ignore[arg-type]
+            item.passed, item.last_error = False, None
+        if self._fails_fast:
+            items = [item for item in items if not self._failed_fast(item, now)]
+        self._admission.admit(self._former.add(items, now) if self._batched else items)
 
     def input_ended(self) -> None:
         self._hurry = True
@@ -194,27 +198,27 @@ class Gate:
     def followers(self, item: Item) -> Iterable[Item]:
         return () if self._dedup is None else self._dedup.followers(item)
 
-    def refuses(self, lane: Lane, now: float) -> bool:
+    def fails_fast(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
-        return self._refuses and lane.limits is not None and lane.limits.breaker.is_open(now)
+        return self._fails_fast and lane.limits is not None and lane.limits.breaker.is_open(now)
 
-    def _refused(self, item: Item, now: float) -> bool:
-        """Refuse the item if its key refuses items. Returns whether it did."""
-        refuses = self.refuses(item.lane, now)
-        if refuses:
+    def _failed_fast(self, item: Item, now: float) -> bool:
+        """Refuse the item if the items of its key fail at once. Returns whether it did."""
+        fails = self.fails_fast(item.lane, now)
+        if fails:
             self.refused.append((item, self.breaker_open(item)))
-        return refuses
+        return fails
 
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
-        call = Batch([item]) if self._batched else item
-        call.begun = False
+        call: Work = Batch([item]) if self._batched else item
+        call.passed = False
         self._admission.readmit(call)
 
     # ------------------------------------------------------------------------------------------------ what starts
     def dispatch(self, full: bool, now: float) -> None:
         if self.owner is not None and self.owner.woken:
-            self._listen(now)
+            self._handle_wakes(now)
         if self._changed or self._leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
@@ -223,7 +227,7 @@ class Gate:
             if queue.empty():
                 if self._next_may_ask(now):
                     continue
-                self._wait_for_nothing(now)
+                self._stop_waiting(now)
                 break
             if self._blocked_until > now:
                 self.wake_at = min(self.wake_at, self._blocked_until)
@@ -240,8 +244,7 @@ class Gate:
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
             lane.limits = LaneLimits(self._options)
-        limits: LaneLimits = lane.limits
-        return limits
+        return lane.limits  # type: ignore[no-any-return]
 
     def _admit_again(self, full: bool, now: float) -> None:
         """Admit what may start because a call has ended or time has passed."""
@@ -250,25 +253,26 @@ class Gate:
         self._changed.clear()
         leaders, self._leaders = self._leaders, []
         for item in leaders:
-            if not self._refused(item, now):
+            if not self._failed_fast(item, now):
                 self._readmit(item)
         if self._former.due < math.inf:
             due = math.inf if full or self._hurry else now
-            self._admission.admit(self._former.release(due))  # type: ignore[arg-type]
+            self._admission.admit(self._former.release(due))
 
-    def _choose(self, call: Item, now: float) -> bool:
+    def _choose(self, call: Work, now: float) -> bool:
         """Remove from the next call the items that get the result of an equal item, or whose time for attempts is over.
         Returns whether any is left."""
-        chosen = [item for item in call.members() if self._is_called(item) and not self._gave_up(item, now)]
+        chosen = [item for item in call.members() if self._is_called(item) and not self._out_of_time(item, now)]
         if not chosen:
             self._take_out(call)
-            self._begin(call)
+            self._pass(call)
             self._admission.finished(call)
         elif isinstance(call, Batch):
             call.items = chosen
         return bool(chosen)
 
     def _is_called(self, item: Item) -> bool:
+        """Whether fn is to get the item. If not, it has the result of an equal item, or follows one that is called."""
         if self._dedup is None:
             return True
         if self._dedup.answered(item):
@@ -280,14 +284,14 @@ class Gate:
         """Whether no attempt of the item may start at that time, because its first one started too long ago."""
         return at > item.first_start + self._within
 
-    def _gave_up(self, item: Item, now: float) -> bool:
+    def _out_of_time(self, item: Item, now: float) -> bool:
         """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
         over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)
         if over:
             self.refused.append((item, item.last_error))
         return over
 
-    def _start(self, call: Item, now: float) -> None:
+    def _start(self, call: Work, now: float) -> None:
         """Let the next call start, if all limits have room for it."""
         start = Start((), (), math.inf, 0)
         if self.owner is not None and not self._take(call, start, now):
@@ -300,9 +304,9 @@ class Gate:
                 start.period = limits.breaker.started()
             if limits.until > now:
                 self.recheck(lane, now)
-        self._begin(call)
+        self._pass(call)
         if lane.ready:
-            self._admission.keep(call)
+            self._admission.secure_slot(call)
         self.starts[call] = start
         if self._within < math.inf:
             for item in call.members():
@@ -314,8 +318,8 @@ class Gate:
         self._passed.append(call)
 
     # ------------------------------------------------------------------------------------------------ the ledger
-    def _take(self, call: Item, start: Start, now: float) -> bool:
-        """Take what the call costs of all limits. Returns False if it has to wait, or is refused."""
+    def _take(self, call: Work, start: Start, now: float) -> bool:
+        """Take what the call costs of all limits. Returns False if it has to wait, is halved or is refused."""
         owner, lane = self.owner, call.lane
         assert owner is not None
         if owner.keyed:
@@ -331,14 +335,14 @@ class Gate:
             start.until = answer
             return True
         if isinstance(answer, Never):
-            self._refuse(call, answer, start.costs[start.accounts.index(answer.account)])
+            self._halve_or_refuse(call, answer, start.costs[start.accounts.index(answer.account)])
         else:
             self._wait(call, answer, now)
         return False
 
-    def has_room_beside(self, call: Item, holders: Iterable[Item]) -> bool:
-        """Whether each Concurrency, and each Budget of this process, has room for the call while these calls run, or
-        refuses it."""
+    def has_room_beside(self, call: Item, holders: Iterable[Work]) -> bool:
+        """For a call that fn hands in: whether each Concurrency, and each Budget of this process, has room for it while
+        these calls run, or would refuse it."""
         if self.owner is None:
             return True
         accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
@@ -359,7 +363,7 @@ class Gate:
             return (float(len(items)),) * len(self._unit)
         return tuple(map(math.fsum, zip(*(item.costs for item in items), strict=True)))
 
-    def _wait(self, call: Item, answer: Wait, now: float) -> None:
+    def _wait(self, call: Work, answer: Wait, now: float) -> None:
         """The next call has to wait, and with it its key or the map."""
         lane, at = call.lane, min(answer.at, now + FAR)
         if answer.account.of_key:
@@ -372,10 +376,9 @@ class Gate:
         self._blocked_until = at
         owner = self.owner
         if owner is not None and owner.waits_for_itself(answer.account, owner.waiter.cost):
-            limit = answer.account.limit
-            self.error = RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself")
+            self.error = RuntimeError(f"{answer.account.limit!r}: its own caller holds it, which would wait for itself")
 
-    def _wait_for_grant(self, call: Item, limits: LaneLimits) -> None:
+    def _wait_for_grant(self, call: Work, limits: LaneLimits) -> None:
         """A database is asked for more of a limit of the key, or will be when fewer keys ask."""
         if self._asking < self._options.workers:
             limits.is_asking = True
@@ -399,23 +402,22 @@ class Gate:
         self.recheck(lane, now)
         return True
 
-    def _refuse(self, call: Item, answer: Never, cost: float) -> None:
-        """There will never be room for the next call. A batch is halved."""
+    def _halve_or_refuse(self, call: Work, answer: Never, cost: float) -> None:
+        """There will never be room for the next call: halve a batch, refuse an item."""
         self._take_out(call)
-        members = call.members()
-        if len(members) > 1:
-            self._admission.keep(call)
-            self._halve(call, call.attempts, call.begun)
+        if isinstance(call, Batch) and len(call.items) > 1:
+            self._admission.secure_slot(call)
+            self._halve(call, call.attempts, call.passed)
             return
-        self._begin(call)
+        self._pass(call)
         self._admission.finished(call)
-        item, limit = members[0], answer.account.limit
+        item, limit = call.members()[0], answer.account.limit
         retried = isinstance(limit, Budget) and item.last_error is not None
         error: Any = item.last_error if retried else limit.refusal(cost)
         self.refused.append((item, error))
 
-    def _listen(self, now: float) -> None:
-        """Who was woken asks again."""
+    def _handle_wakes(self, now: float) -> None:
+        """Limits may have room for those that the ledger has woken: these keys, or the map, may start calls again."""
         owner = self.owner
         assert owner is not None
         while owner.woken:
@@ -432,21 +434,21 @@ class Gate:
             if not self._admission.has_ready(lane):
                 owner.leave(waiter, now)
 
-    def _wait_for_nothing(self, now: float) -> None:
-        """No call is ready that the map waits with."""
+    def _stop_waiting(self, now: float) -> None:
+        """No call is ready: the map waits for no limit."""
         self._blocked_until = -math.inf
         if self.owner is not None and self.owner.waiter.account is not None:
             self.owner.leave(self.owner.waiter, now)
 
-    def _settle(self, start: Start, call: Item, now: float, costs: Sequence[float] | None = None) -> None:
+    def _settle(self, start: Start, call: Work, now: float, costs: Sequence[float] | None = None) -> None:
         """The call has ended. costs: of its items that were not deferred, if some were."""
         if self.owner is None or start.is_settled:
             return
         if costs is None and not self._books:
             self.owner.end(start.accounts, start.costs, start.costs, now)
             return
-        said = (call.spent or {}) if self._options.wants_delivery else {}
-        spent = []
+        said = spent(call) if self._options.wants_delivery else {}
+        amounts = []
         for index, limit in enumerate(self.owner.limits):
             name = "" if limit is self._options.settled_limit and "" in said else limit.name
             if name in said:
@@ -455,8 +457,8 @@ class Gate:
                 amount = costs[index] if costs is not None and isinstance(limit, Budget) else start.costs[index]
                 if name is not None:
                     self.spent[name] = self.spent.get(name, 0.0) + amount
-            spent.append(amount)
-        self.owner.end(start.accounts, start.costs, tuple(spent), now)
+            amounts.append(amount)
+        self.owner.end(start.accounts, start.costs, tuple(amounts), now)
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""
@@ -475,22 +477,22 @@ class Gate:
         if self.owner is not None:
             self.owner.leave_all(now)
 
-    def _take_out(self, call: Any) -> None:
+    def _take_out(self, call: Work) -> None:
         """Take the next call out of the admission. No further item joins a batch."""
         self._admission.queue.get_nowait()
         if self._batched:
-            self._former.close(call)
+            self._former.close(call)  # type: ignore[arg-type]
 
-    def _begin(self, item: Item) -> None:
-        """The call starts, or never will: a call of another priority of its key may be made ready."""
-        if not item.begun:
-            item.begun = True
+    def _pass(self, call: Work) -> None:
+        """The call passes, or never will. The first time, its key may have a call of another priority made ready."""
+        if not call.passed:
+            call.passed = True
             if self._admission.reports_starts:
-                self._admission.started(item.lane)
+                self._admission.started(call.lane)
 
-    def late(self, item: Item, now: float) -> bool:
+    def late(self, item: Work, now: float) -> bool:
         """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
-        for attempts of one of its items is over."""
+        for attempts of one of its items is over. Else it has begun with this."""
         start, lane = self.starts[item], item.lane
         late = now > start.until or lane.paused_until > now
         late = late or (self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(item)))
@@ -498,11 +500,11 @@ class Gate:
         start.begun = not late
         return late
 
-    def _called_before(self, call: Item) -> list[Item]:
+    def _called_before(self, call: Work) -> list[Item]:
         """The items of a call in `ready` that had an attempt before. Those of a batch count the attempt to come."""
         return [item for item in call.members() if item.attempts > self._batched]
 
-    def missed(self, call: Item, now: float) -> None:
+    def missed(self, call: Work, now: float) -> None:
         start = self._end(call)
         self._undo(start, now)
         self._admission.give_back(call)
@@ -513,8 +515,8 @@ class Gate:
                 item.attempts -= 1
 
     # ------------------------------------------------------------------------------------------------ calls end
-    def overdue(self, call: Item) -> None:
-        """The time of the call is over."""
+    def overdue(self, call: Work) -> None:
+        """Nothing: only an AdaptiveGate asks."""
 
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
@@ -530,8 +532,8 @@ class Gate:
         start = self._end(batch)
         got = set(batch.to_call())
         called = [(item, verdict) for item, verdict in zip(batch.items, verdicts, strict=True) if item in got]
-        kept = [item for item, verdict in called if verdict is None or not verdict.defers]
-        self._settle(start, batch, now, None if self.owner is None else self._costs(kept))
+        paid = [item for item, verdict in called if verdict is None or not verdict.defers]
+        self._settle(start, batch, now, None if self.owner is None else self._costs(paid))
         if self._breaks:
             breaker = batch.lane.limits.breaker
             if any(verdict is None for _, verdict in called):
@@ -544,14 +546,14 @@ class Gate:
             if verdict is None:
                 self._answer_followers(item)
 
-    def deferred(self, item: Item, now: float) -> None:
+    def deferred(self, item: Work, now: float) -> None:
         """A budget gets the cost back, and the call says nothing about its key."""
         start = self._end(item)
         self._settle(start, item, now, (0.0,) * len(start.costs))
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def failed(self, call: Item, is_retried: bool, now: float) -> None:
+    def failed(self, call: Work, is_retried: bool, now: float) -> None:
         start = self._end(call)
         self._settle(start, call, now)
         if self._breaks:
@@ -567,13 +569,13 @@ class Gate:
         """Admit the halves of the batch, each as a call with its own retries."""
         self._halve(batch, 0, True)
 
-    def _halve(self, batch: Any, attempts: int, begun: bool) -> None:
+    def _halve(self, batch: Batch, attempts: int, passed: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
         first = Batch(batch.items[:middle], attempts, batch.priority)
         second = Batch(batch.items[middle:], attempts, batch.priority)
         self._admission.readmit(second)
-        first.begun = begun
+        first.passed = passed
         self._admission.retry(first)
 
     def failed_for_good(self, item: Item) -> None:
@@ -590,14 +592,14 @@ class Gate:
         self.uncalled(item, now)
         self._answer_followers(item)
 
-    def uncalled(self, item: Item, now: float) -> None:
+    def uncalled(self, item: Work, now: float) -> None:
         """A worker took the call and did not make it."""
         start = self._end(item)
         self._undo(start, now)
         if self._breaks:
             item.lane.limits.breaker.undone(start.period)
 
-    def _end(self, item: Item) -> Start:
+    def _end(self, item: Work) -> Start:
         """The call has left `ready` and its worker. `dispatch` rechecks its key, if that is disabled."""
         if item.lane in self._admission.paused:
             self._recheck_next(item.lane)
@@ -612,7 +614,7 @@ class Gate:
         self._withdraw(lane, now)
 
     def _recheck_next(self, lane: Lane) -> None:
-        """In `dispatch`, which may come later than the event."""
+        """Recheck the lane in the next `dispatch`, which may come later than the event."""
         if lane.limits is not None:
             self._changed[lane] = None
 
@@ -651,7 +653,7 @@ class Gate:
         for call in calls:
             if isinstance(call, Batch):
                 self._former.close(call)
-        return self.flat(calls)
+        return flat(calls)
 
     def drain(self, now: float) -> list[Item]:
         """Take out every item whose call has not begun."""
@@ -659,11 +661,7 @@ class Gate:
             self._withdraw(lane, now)
         items = self._leaders + ([] if self._dedup is None else self._dedup.drain())
         self._leaders = []
-        return items + self.flat([*self._former.drain(), *self._admission.drain()])
-
-    def flat(self, calls: Iterable[Item]) -> list[Item]:
-        """The items of these calls."""
-        return [item for call in calls for item in call.members()]
+        return items + flat([*self._former.drain(), *self._admission.drain()])
 
 
 class AdaptiveGate(Gate):
@@ -680,12 +678,12 @@ class AdaptiveGate(Gate):
             self.allowed, self.grew = self._adaptive.allowed, True
             super().dispatch(full, now)
 
-    def _start(self, call: Item, now: float) -> None:
+    def _start(self, call: Work, now: float) -> None:
         super()._start(call, now)
         if (start := self.starts.get(call)) is not None:
             start.halvings, start.is_overdue = self._adaptive.halvings, False
 
-    def overdue(self, call: Item) -> None:
+    def overdue(self, call: Work) -> None:
         self.starts[call].is_overdue = True
 
     def succeeded(self, item: Item, now: float) -> None:
@@ -697,18 +695,18 @@ class AdaptiveGate(Gate):
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)
 
-    def deferred(self, item: Item, now: float) -> None:
+    def deferred(self, item: Work, now: float) -> None:
         self._tell(self.starts[item], succeeds=False, is_too_much=True)
         super().deferred(item, now)
 
-    def failed(self, call: Item, is_retried: bool, now: float) -> None:
+    def failed(self, call: Work, is_retried: bool, now: float) -> None:
         self._tell(self.starts[call], succeeds=False, is_too_much=is_retried)
         super().failed(call, is_retried, now)
 
     def _tell(self, start: Start, *, succeeds: bool, is_too_much: bool) -> None:
         """A call has ended. is_too_much: it was deferred, or is to be tried again."""
         if is_too_much or (start.is_overdue and not succeeds):
-            self._adaptive.refused(start.halvings)
+            self._adaptive.asked_too_much(start.halvings)
             self.allowed = self._adaptive.allowed
         elif succeeds:
             self._adaptive.succeeded()

@@ -13,18 +13,14 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from string import digits
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manytail._checks import bad_type, bad_value
 
 from ._types import RetryLater
-
-if TYPE_CHECKING:
-    from ._policies import On
 
 LARGEST_CAUSES = 10  # errors of a chain that are looked at
 
@@ -43,37 +39,20 @@ UNREACHABLE = {  # of an OSError that is no ConnectionError
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class HttpErrors:
-    """The `on` of a Retry. One of `statuses` with a Retry-After is a RetryLater, without it an attempt; so is an error
-    of the connection. Everything else fails at once, unless `also` names it."""
-
-    statuses: tuple[int, ...]
-    also: On
-
-    def __repr__(self) -> str:
-        from ._policies import shown
-
-        return f"HttpErrors(statuses={self.statuses}, also={shown(self.also)})"
-
-    def __call__(self, error: BaseException) -> bool | RetryLater:
-        from ._policies import answer  # it imports this module
-
-        return self._of_request(error) or answer(self.also, error)
-
-    def _of_request(self, error: BaseException) -> bool | RetryLater:
-        if not isinstance(error, Exception):
-            return False
-        for one in causes(error):
-            status = status_of(one)
-            if status is not None:
-                if status not in self.statuses:
-                    return False
-                after = retry_after(one)
-                return True if after is None else RetryLater(after, f"status {status}, retry after {after:.3f} s")
-            if is_broken(one):  # before its causes: aiohttp's parser says status 400 of what it cannot read
-                return True
+def answer_of(statuses: tuple[int, ...], error: BaseException) -> bool | RetryLater:
+    """Whether the error is one of the connection or has one of the statuses. With a Retry-After: a RetryLater."""
+    if not isinstance(error, Exception):
         return False
+    for one in causes(error):
+        status = status_of(one)
+        if status is not None:
+            if status not in statuses:
+                return False
+            after = retry_after(one)
+            return True if after is None else RetryLater(after, f"status {status}, retry after {after:.3f} s")
+        if is_broken(one):  # before its causes: aiohttp's parser says status 400 of what it cannot read
+            return True
+    return False
 
 
 def check_statuses(option: str, value: Any) -> tuple[int, ...]:

@@ -28,12 +28,12 @@ from functools import partial
 from typing import Any
 
 from manytail._progress import Meter
-from manytail._queue import Event
+from manytail._sync import Event
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 
 from ._exchange import Exchange
-from ._item import Item
+from ._item import Item, Work
 from ._loop_runner import retrieve
 from ._progress import InlineTicker
 from ._runner import Runner
@@ -99,7 +99,7 @@ class InlineRunner(Runner):
         self._fills = self.options.keyed or self.options.prioritised or not self._single or self.memory is not None
         self._reads_in, self._calls_in = self.context.copy(), self.context.copy()
         self._ticker: InlineTicker | None = None
-        self._call: Callable[[Item], Any] | None = None  # from the first call on
+        self._call: Callable[[Any], Any] | None = None  # from the first call on
         if self.memory is not None:
             self.memory.patience = _Patience(self.memory.give_up, scheduler)
         self._times = Timings()
@@ -183,12 +183,12 @@ class InlineRunner(Runner):
 
     def _has_enough(self) -> bool:
         scheduler = self.scheduler
-        return len(scheduler.output) >= self._wanted or scheduler.full or scheduler.over or self.stopping
+        return len(scheduler.output) >= self._wanted or scheduler.window.buffer_full or scheduler.over or self.stopping
 
     def _can_read(self) -> bool:
         return self._reading and self._reader is not None
 
-    def _take_call(self) -> Item | None:
+    def _take_call(self) -> Work | None:
         """The next call. Where there is a gate, this is the only time that it lets one start."""
         self._takes = True
         try:
@@ -244,7 +244,7 @@ class InlineRunner(Runner):
         exchange.work(early, _Patience(exchange.give_up, self.scheduler))
 
     # ------------------------------------------------------------------------------------------------ one call
-    def _make_call(self, item: Item) -> None:
+    def _make_call(self, item: Work) -> None:
         """As a worker of ThreadWorkers does."""
         if self._call is None and not self._enter():
             return
@@ -269,7 +269,7 @@ class InlineRunner(Runner):
         if not (self.is_cancelled() and isinstance(error, asyncio.CancelledError)):
             self._call_ended(item, error)
 
-    def _call_ended(self, item: Item, error: BaseException | None) -> None:
+    def _call_ended(self, item: Any, error: BaseException | None) -> None:
         if self.is_timed:
             self.do_what_is_due()
         late, self.late = self.late, None
@@ -360,7 +360,7 @@ class _Worker:
     def enter(self, setup: Callable[[], Any] | None) -> dict[str, Any]:
         return enter_setup(self._stack, setup)
 
-    def call(self, call: Any, item: Item) -> Any:
+    def call(self, call: Any, item: Work) -> Any:
         return call(item)
 
     def leave(self, error: Callable[[], BaseException | None]) -> None:
@@ -377,7 +377,7 @@ class _Worker:
     def threads(self) -> Sequence[threading.Thread]:
         return []
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         """The call has ended, or this thread makes it, so nothing is abandoned: the error is noted."""
         self._runner.late = error
         return False
@@ -431,10 +431,10 @@ class _LoopWorker(_Worker):
             if asyncio._get_running_loop() is self._loop:  # else it is collected
                 await stack.__aexit__(*exit_arguments(self._runner.error()))
 
-    def call(self, call: Any, item: Item) -> Any:
+    def call(self, call: Any, item: Work) -> Any:
         return self._loops[0].run(self._timed(call, item) if self._runner.is_timed else self._untimed(call, item))
 
-    async def _untimed(self, call: Callable[[Item], Coroutine[Any, Any, Any]], item: Item) -> Any:
+    async def _untimed(self, call: Callable[[Any], Coroutine[Any, Any, Any]], item: Work) -> Any:
         self._task = asyncio.current_task()
         try:
             if self._runner.is_cancelled():  # before there was a task to cancel
@@ -443,7 +443,7 @@ class _LoopWorker(_Worker):
         finally:
             self._task = None
 
-    async def _timed(self, call: Callable[[Item], Coroutine[Any, Any, Any]], item: Item) -> Any:
+    async def _timed(self, call: Callable[[Any], Coroutine[Any, Any, Any]], item: Work) -> Any:
         try:
             async with asyncio.timeout(None) as self._timeout:
                 self._watch()
@@ -461,7 +461,7 @@ class _LoopWorker(_Worker):
         if self._timeout is not None and wait < math.inf:
             self._watching = self._loop.call_later(max(0.0, wait), self._watch)
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         if self._timeout is not None and self._runner.late is None:
             self._timeout.reschedule(0.0)
         return super().abandon(item, error)

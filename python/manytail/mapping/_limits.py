@@ -32,7 +32,7 @@ from weakref import WeakSet, ref
 
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
-from manytail._queue import Event
+from manytail._sync import Event
 
 from . import _exchange, _ledger
 from ._grants import Terms

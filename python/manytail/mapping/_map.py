@@ -33,7 +33,7 @@ from manytail._timings import now
 from . import _options
 from ._idempotency import idempotency_key
 from ._inline_runner import InlineRunner
-from ._item import Batch, Item, add_note, batch_result, deliver_call
+from ._item import Batch, Item, Work, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
@@ -165,7 +165,7 @@ class Plan:
         option = "remember" if options.remember is not None else "dedup" if options.dedup is not None else "delivery"
         return idempotency_key(value, option, "; or item_id=, a function that makes one of them")
 
-    def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def call_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
         fn, delivers = self.fn, self.options.wants_delivery
         if self.options.batch is not None:
@@ -216,7 +216,7 @@ class Plan:
 
         return call_async if self.options.is_async else call
 
-    def delivery(self, call: Item) -> Delivery:
+    def delivery(self, call: Work) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
         items = call.to_call()
         if self.options.identifies:
@@ -225,7 +225,7 @@ class Plan:
         elif isinstance(call, Batch):
             identify = partial(self._identities, [item.value for item in items])
         else:
-            identify = partial(self.identity, call.value)
+            identify = partial(self.identity, items[0].value)
         return deliver_call(call, identify, self.options.spent_names)
 
     def _identities(self, values: list[Any]) -> list[str]:
@@ -343,7 +343,7 @@ class Taken:
             scheduler = self._runner.scheduler
             self._runner.report(scheduler.took, items)
             self._meter.sample()
-            self._stride = scheduler.window // STRIDES
+            self._stride = scheduler.window.size // STRIDES
 
 
 # ---------------------------------------------------------------------------------------------------- in threads

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from manytail._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
 
-from ._http import HttpErrors, check_statuses
+from ._http import answer_of, check_statuses
 from ._types import RetryLater
 
 On = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool | RetryLater]
@@ -69,6 +69,21 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
     return value.__qualname__ if isinstance(value, type) else repr(value)
+
+
+@dataclass(frozen=True)
+class HttpErrors:
+    """The `on` of a Retry. One of `statuses` with a Retry-After is a RetryLater, without it an attempt; so is an error
+    of the connection. Everything else fails at once, unless `also` names it."""
+
+    statuses: tuple[int, ...]
+    also: On
+
+    def __repr__(self) -> str:
+        return f"HttpErrors(statuses={self.statuses}, also={shown(self.also)})"
+
+    def __call__(self, error: BaseException) -> bool | RetryLater:
+        return answer_of(self.statuses, error) or answer(self.also, error)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -10,7 +10,7 @@ from contextvars import Context
 from functools import partial
 
 from manytail._progress import INTERVAL, Meter
-from manytail._queue import Event
+from manytail._sync import Event
 
 from ._threads import Thread
 

@@ -5,7 +5,7 @@ kind that wait in one statement:
 
     look_up(items)   items that were read and are not in flight yet. If a result is found the item gets it
     recall(item)     for a worker whose item was looked up more than FRESH seconds ago: look it up again
-    keep(item)       the item missed its slot after that: do not look it up again for its next slot
+    extend_lookups(call)  the call missed its slot after that: do not look its items up again for its next slot
     add(item)        record its result, with GROUP - 1 others or RECORD_AFTER seconds after the first of them
 
 A worker that has finished a call waits while BACKLOG results are unrecorded (`wait_for_backlog`). So at most these
@@ -17,7 +17,7 @@ many results at once.
 
 Invariants
     _unrecorded       results that were added and are not recorded
-    item.looked_up    a time before its last look-up began. KEPT: the look-up holds for the next call, whenever that is
+    item.looked_up    a time before its last look-up began. EXTENDED: it holds for the next call, whenever that is
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from manytail._lifecycle import after_fork_in_child
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 
 from . import _codec
-from ._item import Item
+from ._item import Item, Work
 from ._threads import Thread
 from ._types import SharedUnavailable
 
@@ -52,7 +52,7 @@ FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
 GROUP = 100  # results that make a statement worthwhile; calls continue during it
 RECORD_AFTER = 0.4  # seconds; the promise is 0.5
 BACKLOG = 200  # unrecorded results from which on workers wait
-KEPT = math.inf  # as `looked_up`
+EXTENDED = math.inf  # as `looked_up`
 LARGEST_LOOKUP = 1_000  # items of one statement
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
 GATHER = 0.002  # seconds that the first item of a look-up waits for others
@@ -111,7 +111,7 @@ class Memory:
         self._lock = threading.RLock()  # guards the other fields; finalizers take it again
         self._changed = Event()  # wakes the thread
         self._lookups: deque[Any] = deque()  # items, and functions to call when the items before them were looked up
-        self._recalls: list[tuple[Item, Future[None]]] = []
+        self._recalls: list[tuple[Work, Future[None]]] = []
         self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
         self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
         self._unrecorded = 0
@@ -127,7 +127,7 @@ class Memory:
         self.error: BaseException | None = None  # why the thread has ended
         self.arrive: Callable[[list[Item]], None]  # the runner's: these items were looked up
         self.fail: Callable[[BaseException], None]  # the runner's: the map fails
-        self.refused: dict[Item, Exception] | None = None  # the runner's: items whose results the codec refuses
+        self.unrecordable: dict[Item, Exception] | None = None  # the runner's: items whose results the codec refuses
 
     # ------------------------------------------------------------------------------------------------ from the reader
     def look_up(self, items: list[Item]) -> None:
@@ -158,22 +158,22 @@ class Memory:
         self._changed.set()
 
     # ------------------------------------------------------------------------------------------------ from workers
-    def is_fresh(self, call: Item) -> bool:
-        """Whether the last look-up of each item of the call is recent enough, or was kept for it. Ends that."""
+    def is_fresh(self, call: Work) -> bool:
+        """Whether the last look-up of each item of the call is recent enough, or was extended to it. Ends that."""
         old, items = time.monotonic() - FRESH, call.members()
         fresh = all(item.looked_up > old for item in items)
         for item in items:
-            if item.looked_up == KEPT:
+            if item.looked_up == EXTENDED:
                 item.looked_up = -math.inf  # for one call
         return fresh
 
-    def keep(self, call: Item) -> None:
+    def extend_lookups(self, call: Work) -> None:
         """A call with fresh look-ups missed its slot. They hold for its next slot too, whenever that comes. Otherwise
         no call could start if a round trip to the database takes longer than a start may be late."""
         for item in call.members():
-            item.looked_up = KEPT
+            item.looked_up = EXTENDED
 
-    def recall(self, item: Item) -> Future[None]:
+    def recall(self, item: Work) -> Future[None]:
         """Look the item up again, or the items of a batch. Once the future is done, `known` says whether a result was
         found."""
         future: Future[None] = Future()
@@ -188,13 +188,13 @@ class Memory:
         return future
 
     def add(self, item: Item) -> None:
-        """Record the item's result. Runs the codec's encode. What that refuses is not recorded: it is in `refused`, and
-        ends a map. Of a Caller, which goes on, the first is logged."""
+        """Record the item's result. Runs the codec's encode. What that refuses is not recorded: it is in
+        `unrecordable`, and ends a map. Of a Caller, which goes on, the first is logged."""
         data = item.result if self._in_bulk else self._encoded(item)
         if data is None and not self._in_bulk:
             return
-        if self.refused:
-            self.refused.pop(item, None)  # an abandoned attempt, which has ended late, had another result
+        if self.unrecordable:
+            self.unrecordable.pop(item, None)  # an abandoned attempt, which has ended late, had another result
         with Held(self._lock):
             if not self._results:
                 self._record_at = 0.0 if self._closing else time.monotonic() + RECORD_AFTER
@@ -211,8 +211,8 @@ class Memory:
             if not isinstance(data, bytes):
                 raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
         except Exception as error:
-            if self.refused is not None:
-                self.refused[item] = _unrecordable(item, error)
+            if self.unrecordable is not None:
+                self.unrecordable[item] = _unrecordable(item, error)
             elif not self._logged:
                 self._logged = True
                 log.warning("%s; such results will be paid for again", _unrecordable(item, error))

@@ -32,7 +32,7 @@ from weakref import WeakMethod
 
 from manytail._timings import Timings
 
-from ._item import Batch, Item
+from ._item import Batch, Item, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
@@ -110,7 +110,7 @@ class Workers(Protocol):
         """Those that `join` waits for."""
         ...
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         """Abandon a running call. True: it reports nothing more. False: its end is or will be reported."""
         ...
 
@@ -128,15 +128,15 @@ class Runner:
     def __init__(
         self,
         scheduler: Scheduler,
-        call_with: Callable[[dict[str, Any]], Callable[[Item], Any]],
-        keep_error: Callable[[BaseException, int], Any] | None = None,
+        call_with: Callable[[dict[str, Any]], Callable[[Any], Any]],
+        replace_error: Callable[[BaseException, int], Any] | None = None,
         *,
         input_error_first: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        """keep_error: called with the error and the attempts of an item that failed for good; its result is kept.
-        input_error_first: an exception of the input fails the map at once, not after the results of the items before
-        it. memory: where results are looked up and recorded."""
+        """replace_error: gets the error and the attempts of an item that failed for good. Returns what stands for the
+        error where the map goes on. input_error_first: an exception of the input fails the map at once, not after the
+        results of the items before it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
         self.call_with = call_with
@@ -146,7 +146,7 @@ class Runner:
         self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
-        self._keep_error = keep_error
+        self._replace_error = replace_error
         self._input_error_first = input_error_first
         self._lock = threading.Lock()
         self._try_lock = partial(self._lock.acquire, False)
@@ -160,7 +160,7 @@ class Runner:
         self._wanted: float = 1  # items in the output that the consumer waits for
         # The window is filled to the brim, and again when no more items than `_refill_at` are in flight.
         self._filling = True
-        self._refill_at = scheduler.window
+        self._refill_at = scheduler.window.size
         self._holder = 0  # the thread that holds the lock and may run signal handlers; 0: none
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
@@ -171,7 +171,7 @@ class Runner:
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
             memory.fail = _weakly(self.fail)
-            memory.refused = scheduler.unrecorded
+            memory.unrecordable = scheduler.unrecordable
         gate = scheduler.gate
         self.owner = None if gate is None else gate.owner
         if self.owner is not None:
@@ -252,7 +252,7 @@ class Runner:
 
     # ------------------------------------------------------------------------------------------------ what workers call
     # Before a call a worker asks for each reason not to make it. If there is one, `skip` reports it and returns True.
-    def skip(self, item: Item) -> bool:
+    def skip(self, item: Work) -> bool:
         """Skip a call whose result was found recorded, whose slots have passed, or for which the map has no time
         left."""
         memory = self.memory
@@ -262,25 +262,25 @@ class Runner:
                 return True
         return self.skip_late(item)
 
-    def _refuse(self, call: Item, errors: list[BaseException]) -> None:
+    def _refuse(self, call: Work, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
-        failures = [self._kept(one, item) for one, item in zip(failures, call.members(), strict=True)]
+        failures = [self._replaced(one, item) for one, item in zip(failures, call.members(), strict=True)]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
 
-    def skip_late(self, item: Item) -> bool:
+    def skip_late(self, item: Work) -> bool:
         """Skip a call that would start too late for the slots that the gate gave it."""
         gate = self.scheduler.gate
         if gate is None or not gate.late(item, now := self.now()):
             return False
         if self.memory is not None:
-            self.memory.keep(item)
+            self.memory.extend_lookups(item)
         self.report(self.scheduler.missed, item, now)
         return True
 
-    def skip_recalled(self, item: Item) -> bool:
+    def skip_recalled(self, item: Work) -> bool:
         """After an item was looked up again: skip its call if the result is recorded, or if the map ends."""
         scheduler = self.scheduler
         if scheduler.halted:
@@ -314,7 +314,7 @@ class Runner:
             if not events:
                 return
 
-    def succeeded_next(self, item: Item) -> Item | None:
+    def succeeded_next(self, item: Item) -> Work | None:
         """`succeeded`, where there is a gate and no memory, for a worker that is free then. Returns its next call, if
         there is one: that goes through no queue, and wakes no other worker."""
         events, gate, call = self._events, self.scheduler.gate, None
@@ -333,14 +333,14 @@ class Runner:
                 break
         return call
 
-    def failed(self, item: Item, error: BaseException) -> None:
+    def failed(self, item: Work, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
         if isinstance(item, Batch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
-    def returned(self, batch: Item) -> None:
+    def returned(self, batch: Work) -> None:
         """Replaces `succeeded` where a call gets a batch."""
         assert isinstance(batch, Batch)
         verdicts = self.scheduler.judge_results(batch, random.random())
@@ -354,16 +354,17 @@ class Runner:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
-        kept = [one if one is None else self._kept(one, item) for one, item in zip(verdict, batch.items, strict=True)]
-        self._report_end(kept, self.scheduler.returned, batch, kept, self.now())
+        pairs = zip(verdict, batch.items, strict=True)
+        reported = [one if one is None else self._replaced(one, item) for one, item in pairs]
+        self._report_end(reported, self.scheduler.returned, batch, reported, self.now())
 
-    def _report_failure(self, item: Item, verdict: Verdict) -> None:
-        self._report_end([verdict], self.scheduler.failed, item, self._kept(verdict, item), self.now())
+    def _report_failure(self, item: Work, verdict: Verdict) -> None:
+        self._report_end([verdict], self.scheduler.failed, item, self._replaced(verdict, item), self.now())
 
-    def _kept(self, verdict: Verdict, item: Item) -> Verdict:
-        """What is reported of a verdict: where the map goes on, `keep_error` replaces the error of a failure."""
-        if verdict.kind is Kind.FAIL and not self._ends_map(verdict) and self._keep_error is not None:
-            return verdict._replace(error=self._keep_error(verdict.error, item.attempts))
+    def _replaced(self, verdict: Verdict, item: Work) -> Verdict:
+        """What is reported of a verdict: where the map goes on, `replace_error` gives the error of a failure."""
+        if verdict.kind is Kind.FAIL and not self._ends_map(verdict) and self._replace_error is not None:
+            return verdict._replace(error=self._replace_error(verdict.error, item.attempts))
         return verdict
 
     def _ends_map(self, verdict: Verdict) -> bool:
@@ -403,9 +404,8 @@ class Runner:
             return
         # Refill in strides, because each refill may wake workers, and at once if a worker may find nothing to do. A
         # reader is asked for more as soon as nothing is pending.
-        hungry = (
-            self._filling or scheduler.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
-        )
+        window = scheduler.window
+        hungry = self._filling or window.in_flight <= self._refill_at or scheduler.ready.qsize() < self.options.workers
         wants_more = hungry or scheduler.admission.paused or not (self._pending or self.source is not None)
         if wants_more and not self._is_refill_useless():
             self._refill(hungry)
@@ -414,10 +414,10 @@ class Runner:
             if scheduler.halted:
                 self._stop()
                 return
-        if self._reading and not scheduler.in_flight and not self._looking and self.idle_since is None:
+        if self._reading and not window.in_flight and not self._looking and self.idle_since is None:
             self.idle_since = self.now()
             self.output_changed.set()
-        if len(scheduler.output) >= self._wanted or scheduler.full or (scheduler.ended and scheduler.over):
+        if len(scheduler.output) >= self._wanted or window.buffer_full or (scheduler.ended and scheduler.over):
             self.output_changed.set()
             if self._gathers:
                 self._wanted = math.inf  # the consumer waits for nothing
@@ -439,10 +439,10 @@ class Runner:
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
-        scheduler = self.scheduler
+        window = self.scheduler.window
         if self._pending or self.memory is not None:
             return False
-        is_full = scheduler.in_flight >= scheduler.window and len(scheduler.output) > scheduler.buffered
+        is_full = window.in_flight >= window.size and len(self.scheduler.output) > window.buffered
         return self._reading or is_full
 
     def _refill(self, hungry: bool) -> None:
@@ -460,8 +460,9 @@ class Runner:
             self.read_next.set()
         # Priorities and weights reach as far as the window: it is kept full where they count.
         choosy = self.options.prioritised or self.options.weights is not None
-        self._filling = choosy or scheduler.in_flight < scheduler.window
-        self._refill_at = scheduler.window - (scheduler.window - self.options.workers) // 2
+        window = scheduler.window
+        self._filling = choosy or window.in_flight < window.size
+        self._refill_at = window.size - (window.size - self.options.workers) // 2
 
     def _read_here(self, room: int) -> None:
         """Fill the window from an input that never blocks."""
@@ -563,7 +564,7 @@ class Runner:
         verdict = self.scheduler.failure(error)
         self._report_end([verdict], self.scheduler.condemned, item, verdict)
 
-    def timed_out(self, item: Item, error: BaseException, final: bool = False) -> None:
+    def timed_out(self, item: Work, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
         delivery = getattr(item, "delivery", None)  # None: fn gets none, or has not begun
         if delivery is not None:
@@ -602,7 +603,7 @@ class Runner:
     @property
     def in_flight(self) -> int:
         """How many items have come in and are not done, or their results were not taken."""
-        return self.scheduler.in_flight
+        return self.scheduler.window.in_flight
 
     def stats(self) -> Stats:
         """Where the map stands, read without the lock: each number is right, but they may be of different moments."""

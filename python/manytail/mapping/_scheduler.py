@@ -51,12 +51,8 @@ and change at most the results of their call. The reader calls `assign`.
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
-    in_flight = items arrived - items reported by `took` - dropped - buffered <= window
     held_back + without_slot + resting + ready + running = in_flight - (len(output) - buffered); until the map is
               halted. With `gate` the sum has more: items of lingering batches and followers
-    window    max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
-              only because the window is full of items that wait for an earlier one, for their key, or for their look-up
-    buffered  only in Spark: the first items in `output`, for the output batch that is being filled; at most `buffer`
 """
 
 from __future__ import annotations
@@ -67,18 +63,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from manytail._timings import Timings
 
-from ._admission import Admission, Lane, SharedAdmission
+from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Unfit
+from ._item import Batch, Item, Lane, Unfit, Work, flat, spent
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
+from ._window import Window
 
-WINDOW_LIMIT = 10_000  # items that the automatic window holds at most, unless 4 x workers x batch is more
 LOOKUPS = 16  # times workers x batch: a larger window does not grow for look-ups; more of them would be too old
 
 
@@ -120,16 +116,10 @@ class Scheduler:
         options: Options,
         *,
         weight_of: Callable[[Item], int] | None = None,
-        buffer: int = 0,
-        sizeof: Callable[[Item], float] | None = None,
-        buffer_bytes: float = math.inf,
-        window_bytes: float = math.inf,
         shared: bool = False,
+        **window: Any,
     ) -> None:
-        """shared: many threads call `assign`. buffer, buffer_bytes: that many emitted items, or bytes of them, count as
-        taken before they are popped.
-        sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
-        automatic window takes no more than 4 x workers x batch items."""
+        """shared: many threads call `assign`. window: arguments of Window."""
         self.options = options
         self.admission = (SharedAdmission if shared else Admission)(
             per_key=_needed_per_key(options),
@@ -144,7 +134,7 @@ class Scheduler:
         self.gate = gate(options, self.admission, self.spent) if options.gated else None
         self.ready = self.admission.queue if self.gate is None else self.gate.ready
         self.output: deque[Item] = deque()
-        self.overdue: list[tuple[Item, BaseException]] = []
+        self.overdue: list[tuple[Work, BaseException]] = []
         self.unjudged: list[tuple[Item, Any]] = []
         self.wake_at = math.inf
         self.halted = False
@@ -161,29 +151,18 @@ class Scheduler:
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
         self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
-        # The window.
-        self.in_flight = self.held_back = self.resting = self.buffered = 0
-        self._base = 4 * options.workers * options.calls_items
-        self._largest = max(WINDOW_LIMIT, self._base)
-        self.window = options.max_in_flight or self._base
-        self._growing = options.max_in_flight is None
-        self._buffer = buffer
-        self._sizeof = sizeof
-        self._buffer_bytes = buffer_bytes
-        self._window_bytes = window_bytes
-        self._buffered_bytes = 0.0
-        self.full = False  # the bytes of the buffer are used up
-        self._held_bytes = self._item_bytes = 0.0  # of items that are held back; of the item that arrived last
+        self.window = Window(options, **window)
+        self.resting = 0
         # Time.
-        self._timers: list[tuple[float, int, Item | Lane]] = []  # resting items, and lanes to resume
+        self._timers: list[tuple[float, int, Work | Lane]] = []  # resting items, and lanes to resume
         self._numbers = count()
-        self._running: dict[Item, float] = {}  # where calls are timed: when each is overdue, in this order
+        self._running: dict[Work, float] = {}  # where calls are timed: when each is overdue, in this order
         self._deadline_at = math.inf
         # Counts, which `progress` reads without a lock.
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.failures_that_end = 0  # of the failures; these items are not finished
         self._delivers = options.wants_delivery
-        self.unrecorded: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
+        self.unrecordable: dict[Item, Exception] | None = None if shared else {}  # why a result cannot be recorded
         self._emitted_last = False  # a result that ends the map was emitted
         self.timings = Timings()  # of workers that have left, and of items that have failed
 
@@ -195,7 +174,7 @@ class Scheduler:
     @property
     def is_plain(self) -> bool:
         """Whether an item that came in need only be put into the queue, and its success need not be reported."""
-        return self.is_uniform and not self._delivers and self._sizeof is None
+        return self.is_uniform and not self._delivers and self.window.sizeof is None
 
     @property
     def allowed(self) -> int:
@@ -206,7 +185,7 @@ class Scheduler:
     @property
     def over(self) -> bool:
         """Everything that arrived was emitted, and nothing more arrives."""
-        return self.ended and self.in_flight + self.buffered == len(self.output)
+        return self.ended and self.window.in_flight + self.window.buffered == len(self.output)
 
     def assign(self, items: list[Item]) -> None:
         self.admission.assign(items)
@@ -215,53 +194,32 @@ class Scheduler:
         """How many items may arrive; none if it is negative. Grows the window if that helps."""
         if self.halted or self.ended:
             return 0
-        free = self.window - self.in_flight
-        if free <= 0 and self._growing and not self.expired and self._grow():
-            free = self.window - self.in_flight
-        if (
-            self._sizeof is not None
-            and self._growing
-            and self.in_flight >= self._base
-            and self._bytes() >= self._window_bytes
-        ):
-            return 0
-        return free
+        window = self.window
+        if window.in_flight >= window.size and window.grows and not self.expired and self._is_blocked():
+            window.grow()
+        return 0 if window.sizeof is not None and window.is_heavy() else window.size - window.in_flight
 
-    def _grow(self) -> bool:
-        """Double the full window if a worker has nothing to run only because other items wait for an earlier one or for
-        their key.
+    def _is_blocked(self) -> bool:
+        """Whether a worker has nothing to run only because other items wait for an earlier one or for their key.
 
-        Items that the consumer has not taken do not count: a larger window would only cost memory.
+        Not if the consumer has items to take: a larger window would only cost memory.
         """
-        blocked = self.held_back + self.admission.without_slot
+        blocked = self.window.held_back + self.admission.without_slot
         if self.admission.paused:
             blocked += self.admission.paused_items()
-        to_run = self.in_flight - blocked - self.resting
+        to_run = self.window.in_flight - blocked - self.resting
         if self.gate is not None:
             blocked += self.gate.following
             to_run = self.gate.to_run()
-        if not blocked or to_run >= self.options.workers or len(self.output) > self.buffered:
-            return False
-        if self._sizeof is not None and 2 * self._bytes() > self._window_bytes:
-            return False
-        self.window = min(2 * self.window, self._largest)
-        self._growing = self.window < self._largest or self._sizeof is not None
-        return True
+        return bool(blocked) and to_run < self.options.workers and len(self.output) <= self.window.buffered
 
     def grow_for_lookups(self) -> bool:
         """Double the window if workers have nothing to run while items that are looked up fill it. The next SQL
         statement then looks up more items."""
-        idle = self.in_flight < self.options.workers and len(self.output) <= self.buffered
-        large = self.window >= min(LOOKUPS * self.options.workers * self.options.calls_items, self._largest)
-        if self._sizeof is not None:
-            large = large or 2 * self._bytes() > self._window_bytes
-        if not (self._growing and idle) or large or self.halted or self.ended or self.expired:
-            return False
-        self.window = min(2 * self.window, self._largest)
-        return True
-
-    def _bytes(self) -> float:
-        return self._held_bytes + (self.in_flight - self.held_back) * self._item_bytes
+        window, workers = self.window, self.options.workers
+        idle = window.in_flight < workers and len(self.output) <= window.buffered
+        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest)
+        return window.grows and idle and small and self._open and not self.ended and window.grow()
 
     def first_came(self, now: float) -> None:
         """Start the deadline, if it has not started. `arrived` calls this too."""
@@ -271,9 +229,10 @@ class Scheduler:
 
     def arrived(self, items: list[Item], now: float) -> None:
         self.first_came(now)
-        self.in_flight += len(items)
-        if self._sizeof is not None and items:
-            self._item_bytes = self._sizeof(items[-1])
+        window = self.window
+        window.in_flight += len(items)
+        if window.sizeof is not None and items:
+            window.item_bytes = window.sizeof(items[-1])
         if self._line is not None:
             self._line.extend(items)
         elif self._by_key:
@@ -287,9 +246,8 @@ class Scheduler:
                     self._fail(item, item.error, item.fatal)
             return
         bad = [item for item in items if item.error is not None]
-        known = (
-            [item for item in items if item.known and item.error is None] if self.options.remember is not None else []
-        )
+        remembers = self.options.remember is not None
+        known = [item for item in items if item.known and item.error is None] if remembers else []
         good = [item for item in items if item.error is None and not item.known] if bad or known else items
         if self.gate is None:
             self.admission.admit(good)
@@ -298,9 +256,7 @@ class Scheduler:
             self._apply_gate_effects()
         for item in bad:
             self._fail(item, item.error, item.fatal)
-        for item in known:
-            self.remembered += 1
-            self._complete((item,))
+        self._complete_known(known)
 
     def input_ended(self, error: BaseException | None = None) -> None:
         self.ended = True
@@ -314,7 +270,7 @@ class Scheduler:
         """Whether calls may still start. If not, slots are not valid, and the queue may have been shut down."""
         return not self.expired and not self.halted
 
-    def started(self, item: Item, now: float) -> None:
+    def started(self, item: Work, now: float) -> None:
         if item.attempts == 1:
             self._left_ready(item)
         if self.expired:
@@ -343,14 +299,14 @@ class Scheduler:
             self._book(item)
         self._complete(items)
 
-    def _book(self, call: Item) -> None:
+    def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
-        for name, amount in (call.spent or {}).items():
+        for name, amount in spent(call).items():
             name = name or self.options.spent_names.costed[0]
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
-    def _left_ready(self, item: Item) -> None:
+    def _left_ready(self, item: Work) -> None:
         """A worker took the item, which has not been called before. A gate tells the admission itself."""
         if self.gate is None and self.admission.reports_starts and self._open and item.deferred is None:
             self.admission.started(item.lane)
@@ -368,9 +324,9 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def refused(self, call: Item, errors: list[Any], now: float) -> None:
-        """A worker took the call and does not make it: the error of each of its items. The budget of `shared` has room
-        for none of them, or the recorded result cannot be read."""
+    def refused(self, call: Work, errors: list[Any], now: float) -> None:
+        """A worker took the call and does not make it. errors: of each of its items. Its recorded result cannot be
+        read, or who waits for it has gone."""
         if self.gate is not None:
             self.gate.uncalled(call, now)
         elif call.attempts == 0:
@@ -382,7 +338,7 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def judge(self, item: Item, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
+    def judge(self, item: Work, error: BaseException, chance: float, attempts: int | None = None) -> Verdict:
         """What follows from an exception of the item's call. `chance` in [0, 1) spreads the waits. Runs the user's
         `on` and `backoff`: the owner calls this without its lock, and sets `halted` at once if the verdict fails
         the map. attempts: of the batch that the item was in."""
@@ -402,7 +358,7 @@ class Scheduler:
             wrong.__cause__ = wrong.__cause__ if wrong is error else error
             return Verdict(Kind.FAIL, error=wrong)
 
-    def _judge(self, item: Item, error: BaseException, chance: float, attempt: int) -> Verdict:
+    def _judge(self, item: Work, error: BaseException, chance: float, attempt: int) -> Verdict:
         retry = self.options.retry
         if isinstance(error, RetryLater):
             return self._defer(item, error, error)
@@ -416,13 +372,12 @@ class Scheduler:
         if attempt > retry.times or not answer:
             return Verdict(Kind.FAIL, error=error)
         if callable(retry.backoff):
-            return Verdict(
-                Kind.RETRY, _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error)), error
-            )
+            wait = _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error))
+            return Verdict(Kind.RETRY, wait, error)
         wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
-    def _defer(self, item: Item, later: RetryLater, error: BaseException) -> Verdict:
+    def _defer(self, item: Work, later: RetryLater, error: BaseException) -> Verdict:
         """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
         its own."""
         after = _seconds("RetryLater.after", later.after)
@@ -465,21 +420,21 @@ class Scheduler:
             return self.lost(batch, batch.result.error)
         verdicts: list[Verdict | None] = []
         for item, result in zip(batch.items, batch.result, strict=True):
-            uncalled = item.error  # why fn did not get it
-            if uncalled is not None:
-                verdicts.append(self.failure(uncalled))
-                continue
-            failed = isinstance(result, BaseException)
-            verdicts.append(self.judge(item, result, chance, batch.attempts) if failed else None)
-            if not failed:
+            if item.error is not None:  # why fn did not get it
+                verdicts.append(self.failure(item.error))
+            elif isinstance(result, BaseException):
+                verdicts.append(self.judge(item, result, chance, batch.attempts))
+            else:
                 item.result = result
+                verdicts.append(None)
         return verdicts
 
-    def give_up(self, item: Item, error: BaseException, chance: float) -> Verdict:
+    def give_up(self, item: Work, error: BaseException, chance: float) -> Verdict:
         """The verdict for an overdue call: a timeout may be tried again, the deadline is final."""
         return self.failure(error) if isinstance(error, DeadlineExceeded) else self.judge(item, error, chance)
 
-    def failed(self, item: Item, verdict: Verdict, now: float) -> None:
+    def failed(self, item: Work, verdict: Verdict, now: float) -> None:
+        """verdict: of `judge` or `judge_batch`. RETRY is a failure for good if `within` lets no attempt start."""
         if self._comes_too_late(item, verdict, now):
             if isinstance(item, Batch) and len(item.items) == 1:
                 self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
@@ -494,6 +449,7 @@ class Scheduler:
                 self._split(item, now)
                 return
         if verdict.kind is Kind.FAIL or self.expired:
+            assert isinstance(item, Item)  # a batch was split
             if self._open:
                 self.admission.finished(item)
             self._fail_judged(item, verdict, now)
@@ -505,24 +461,24 @@ class Scheduler:
         if self.gate is not None:
             self._fail_waiting(item.lane, now)
 
-    def _comes_too_late(self, call: Item, verdict: Verdict, now: float) -> bool:
+    def _comes_too_late(self, call: Work, verdict: Verdict, now: float) -> bool:
         """Whether the next attempt would start later than the Retry allows for each item of the call."""
         if self.options.retry.within is None or verdict.kind is not Kind.RETRY:
             return False
         assert self.gate is not None
         return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())
 
-    def _report_to_gate(self, item: Item, verdict: Verdict, now: float) -> None:
+    def _report_to_gate(self, item: Work, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
         if verdict.defers:
             self.gate.deferred(item, now)
         else:
-            for each in self.gate.flat([item]):
+            for each in item.members():
                 each.last_error = verdict.error
             self.gate.failed(item, verdict.kind is Kind.RETRY, now)
             self._schedule_rechecks()
 
-    def _rest(self, item: Item, verdict: Verdict, now: float) -> None:
+    def _rest(self, item: Work, verdict: Verdict, now: float) -> None:
         """The item waits until its next attempt."""
         due = now + verdict.seconds
         if verdict.kind is Kind.DEFER:
@@ -601,21 +557,20 @@ class Scheduler:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
             part = Batch(items, batch.attempts, batch.priority)
-            part.begun = part.has_slot = number == 0
+            part.passed = part.has_slot = number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
                     item.attempts -= 1
                     item.deferred = (item.deferred or 0.0) + verdict.seconds
             self._rest(part, verdict, now)
 
-    def _call_again(self, call: Item) -> None:
+    def _call_again(self, call: Work) -> None:
         """The wait of a call is over."""
-        if _holds_slot(call):
-            self.admission.retry(call)
-        else:
-            # A part of a batch: it keeps the slot that it gets here when it rests again.
-            call.has_slot = True  # type: ignore[attr-defined]
+        if isinstance(call, Batch) and not call.has_slot:
+            call.has_slot = True  # it keeps the slot that it gets here when it rests again
             self.admission.readmit(call)
+        else:
+            self.admission.retry(call)
 
     # -------------------------------------------------------------------------------------------- where there is a gate
     def dispatch(self, now: float) -> None:
@@ -623,16 +578,16 @@ class Scheduler:
         assert gate is not None
         if not self._open:
             return
-        gate.dispatch(self.in_flight >= self.window, now)
+        gate.dispatch(self.window.in_flight >= self.window.size, now)
         self._apply_gate_effects()
         while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
-            gate.dispatch(self.in_flight >= self.window, now)
+            gate.dispatch(self.window.in_flight >= self.window.size, now)
             self._apply_gate_effects()
         self.wake_at = min(self.wake_at, gate.wake_at)
         if gate.error is not None:
             self.fail(gate.error)
 
-    def missed(self, item: Item, now: float) -> None:
+    def missed(self, item: Work, now: float) -> None:
         assert self.gate is not None
         self.gate.missed(item, now)
         if self.expired:
@@ -645,16 +600,13 @@ class Scheduler:
         assert gate is not None
         if gate.answered:
             answered, gate.answered = gate.answered, []
-            for item in answered:
-                self.remembered += 1
-                self._complete((item,))
+            self._complete_known(answered)
         if gate.refused:
             refused, gate.refused = gate.refused, []
             for item, error in refused:
                 judged = False if error is item.last_error else None  # that of its last call was judged
                 self._fail(item, error, judged)
-        if gate.rechecks:
-            self._schedule_rechecks()
+        self._schedule_rechecks()
 
     def _schedule_rechecks(self) -> None:
         assert self.gate is not None
@@ -666,17 +618,17 @@ class Scheduler:
     def _fail_waiting(self, lane: Lane, now: float) -> None:
         """Fail the waiting and resting items of a key if its breaker is open and the options say so."""
         assert self.gate is not None
-        if not self._open or not self.gate.refuses(lane, now):
+        if not self._open or not self.gate.fails_fast(lane, now):
             return
-        resting = [each for _, _, each in sorted(self._timers) if isinstance(each, Item) and each.lane is lane]
+        resting = [each for _, _, each in sorted(self._timers) if not isinstance(each, Lane) and each.lane is lane]
         gone = set(resting)
         self._timers = [entry for entry in self._timers if entry[2] not in gone]
         heapify(self._timers)
         for call in resting:
             self.resting -= len(call.members())
-            if _holds_slot(call):
+            if call.has_slot:
                 self.admission.finished(call)
-        for item in self.gate.flat(resting) + self.gate.drain_lane(lane):
+        for item in flat(resting) + self.gate.drain_lane(lane):
             self._fail(item, self.gate.breaker_open(item))
 
     # ------------------------------------------------------------------------------------------------ time
@@ -697,12 +649,7 @@ class Scheduler:
                 self.resting -= len(each.members())
                 if not self.halted:
                     self._call_again(each)
-        overdue = []
-        for item, at in self._running.items():
-            if at > now:
-                break
-            overdue.append(item)
-        for item in overdue:
+        for item in list(takewhile(lambda item: self._running[item] <= now, self._running)):
             del self._running[item]
             self.overdue.append((item, TimeoutError(f"timeout: no result within {self.options.timeout} s")))
             if self.gate is not None:
@@ -721,11 +668,8 @@ class Scheduler:
         self.expired = True
         waiting: list[Item] = []
         if not self.halted:
-            waiting = [each for _, _, each in self._timers if isinstance(each, Item)]
-            if self.gate is None:
-                waiting += self.admission.drain()
-            else:
-                waiting = self.gate.flat(waiting) + self.gate.drain(now)
+            waiting = flat(each for _, _, each in self._timers if not isinstance(each, Lane))
+            waiting += flat(self.admission.drain()) if self.gate is None else self.gate.drain(now)
         self._timers.clear()
         self.resting = 0
         for item in self._running:
@@ -787,17 +731,21 @@ class Scheduler:
             error.__cause__ = last
         return error
 
+    def _complete_known(self, items: list[Item]) -> None:
+        """These have results without a call: recorded ones, or those of equal items."""
+        for item in items:
+            self.remembered += 1
+            self._complete((item,))
+
     def _complete(self, items: Sequence[Item]) -> None:
         """No further attempt of these follows: emit what is next in order."""
         self.finished += len(items)
-        self.held_back += len(items)
+        window = self.window
+        window.held_back += len(items)
         for item in items:
             item.done = True
-        if self._sizeof is not None:
-            sizes = list(map(self._sizeof, items))
-            self._held_bytes += sum(sizes)
-            for item, size in zip(items, sizes, strict=True):
-                item.size = size
+        if window.sizeof is not None:
+            window.weigh_done(items)
         if self._line is not None:
             self._emit(self._line)
         elif self._by_key:
@@ -806,52 +754,40 @@ class Scheduler:
         elif self.failing is None:
             self._emit(deque(items))
         else:
-            self.held_back -= len(items)
+            window.held_back -= len(items)
 
     def _emit(self, line: deque[Item]) -> None:
         """Put the done items at the left end of the line in the output, but for failures that are dropped."""
         emitted: list[Item] = []
         while line and line[0].done:
             emitted.append(line.popleft())
-        self.held_back -= len(emitted)
+        window = self.window
+        window.held_back -= len(emitted)
         for item in () if self.admission.is_plain else emitted:
             item.lane.emitted += 1
-        if self._sizeof is not None:
-            self._held_bytes -= sum([item.size for item in emitted])
-        if self.unrecorded or self._emitted_last:
-            emitted = self._until_unrecorded(emitted)
+        if window.sizeof is not None:
+            window.weigh_emitted(emitted)
+        if self.unrecordable or self._emitted_last:
+            emitted = self._until_unrecordable(emitted)
         if self.options.errors == "drop":
-            kept = [item for item in emitted if item.error is None]
-            self.dropped += len(emitted) - len(kept)
-            self.in_flight -= len(emitted) - len(kept)
-            emitted = kept
+            results = [item for item in emitted if item.error is None]
+            self.dropped += len(emitted) - len(results)
+            window.in_flight -= len(emitted) - len(results)
+            emitted = results
         self.output.extend(emitted)
-        if self._buffer:
-            self._fill_buffer(emitted)
+        if window.buffer:
+            window.fill_buffer(emitted)
 
-    def _until_unrecorded(self, items: list[Item]) -> list[Item]:
+    def _until_unrecordable(self, items: list[Item]) -> list[Item]:
         """These up to the first whose result cannot be recorded. That one ends the map: no other one follows."""
         if self._emitted_last:
             return []
         for number, item in enumerate(items, 1):
-            if item.error is None and self.unrecorded and item in self.unrecorded:
+            if item.error is None and self.unrecordable and item in self.unrecordable:
                 self._emitted_last = True
-                self.fail(self.unrecorded[item])
+                self.fail(self.unrecordable[item])
                 return items[:number]
         return items
-
-    def _fill_buffer(self, items: list[Item]) -> None:
-        """Count the first of these as taken: the first items of the output that are not. Without effect where the
-        buffer is full."""
-        free = 0 if self.full else min(self._buffer - self.buffered, len(items))
-        if self._sizeof is not None and free:
-            for number, item in enumerate(islice(items, free), 1):
-                self._buffered_bytes += item.size
-                if self._buffered_bytes >= self._buffer_bytes:
-                    self.full, free = True, number
-                    break
-        self.buffered += free
-        self.in_flight -= free
 
     def release(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
@@ -874,16 +810,7 @@ class Scheduler:
         return self.admission.lines() if self._line is None else [self._line]
 
     def took(self, number: int) -> None:
-        """The consumer popped that many items. The buffer counts the next ones in their place."""
-        kept = min(number, self.buffered)
-        self.buffered -= kept
-        self.in_flight -= number - kept
-        if self._buffer:
-            self._buffered_bytes = (
-                sum(item.size for item in islice(self.output, self.buffered)) if self._sizeof is not None else 0.0
-            )
-            self.full = self._buffered_bytes >= self._buffer_bytes
-            self._fill_buffer(list(islice(self.output, self.buffered, self._buffer)))
+        self.window.took(number, self.output)
 
 
 def _needed_per_key(options: Options) -> int:
@@ -891,10 +818,6 @@ def _needed_per_key(options: Options) -> int:
     paused, at most `workers` items of a key hold a slot."""
     limit = options.per_key or 0
     return 0 if limit >= options.workers and not options.retry.times else limit
-
-
-def _holds_slot(call: Item) -> bool:
-    return not isinstance(call, Batch) or call.has_slot
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -106,10 +106,10 @@ class Shared:
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
-    def _keep(self) -> None:
+    def _stay_connected(self) -> None:
         """Keep the connection of this process for the next Shared with the same database. For Spark's worker processes,
         where each task unpickles its own Shared."""
-        self._store().keep()
+        self._store().stay_connected()
 
     def _has_literal_password(self) -> bool:
         """Whether a pickle of this contains a password."""

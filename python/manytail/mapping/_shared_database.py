@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from manytail._lifecycle import after_fork_in_child
-from manytail._queue import Held
+from manytail._sync import Held
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from dataclasses import astuple
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from manytail._queue import Event
+from manytail._sync import Event
 
 from . import _shared_tables
 from ._grants import Answer, Ask, Hold, Holds, Row, Terms, grant
@@ -35,7 +35,7 @@ _HOLD = "reserved, wanted, since, number, expires_at"
 _UNKNOWN = (None,) * 4  # the terms of a key: those of its limit hold
 SLICE = 500  # ids of one look-up, and rows of one insert
 
-_kept: set[Link] = set()  # by `Store.keep`
+_lasting: set[Link] = set()  # by `Store.stay_connected`
 
 
 def _slices(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -69,16 +69,16 @@ class Store:
         self._max_age = max_age
         self._outage_timeout = outage_timeout
         self._link: Link | None = None
-        self._is_kept = False  # whether `keep` was called
+        self._stays_connected = False
         self._name_id: int | None = None
         self._told: set[tuple[bytes, Terms]] = set()  # by this process, of limits
 
     # ------------------------------------------------------------------------------------------------ transactions
-    def keep(self) -> None:
+    def stay_connected(self) -> None:
         """Keep the connection until the process ends, also when this store is freed. The next store uses it."""
-        self._is_kept = True
+        self._stays_connected = True
         if self._link is not None:
-            _kept.add(self._link)
+            _lasting.add(self._link)
 
     @property
     def link(self) -> Link:
@@ -86,8 +86,8 @@ class Store:
         if self._link is None:  # two threads find the same one
             wait = max(2, math.ceil(min(self._outage_timeout, 10.0)))
             self._link = link_to(database_of(self._where()), wait)
-            if self._is_kept:
-                _kept.add(self._link)
+            if self._stays_connected:
+                _lasting.add(self._link)
         return self._link
 
     @property

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from manytail._progress import Meter
-from manytail._queue import Event
+from manytail._sync import Event
 
 from ._item import Item
 from ._progress import Ticker
@@ -116,7 +116,7 @@ class ThreadRunner(Runner):
     def _has_to_wait(self, wanted: int) -> bool:
         scheduler = self.scheduler
         self._wanted = wanted
-        waits = len(scheduler.output) < wanted and not (scheduler.full or scheduler.over or self.stopping)
+        waits = len(scheduler.output) < wanted and not (scheduler.window.buffer_full or scheduler.over or self.stopping)
         if waits:
             self.output_changed.clear()
             self._slack = min(self._slack, wanted - len(scheduler.output) - 1)

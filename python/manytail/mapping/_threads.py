@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
-from manytail._queue import Event, start_thread
+from manytail._sync import Event, start_thread
 
 
 def holds_lock_of(*places: Any) -> bool:

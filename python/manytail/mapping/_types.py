@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from manytail._queue import Held
+from manytail._sync import Held
 from manytail.errors import ManytailError
 
 _T = TypeVar("_T")

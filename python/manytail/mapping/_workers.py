@@ -17,11 +17,11 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from manytail._queue import Event, Held
+from manytail._sync import Event, Held
 from manytail._timings import Timings, now
 from manytail.errors import ShutDown
 
-from ._item import Item
+from ._item import Work
 from ._runner import JOIN_TIMEOUT, Runner
 from ._threads import Thread
 
@@ -88,14 +88,14 @@ class _Worker:
 
     __slots__ = ("abandoned", "item", "lock", "overdue", "thread")
 
-    def __init__(self, overdue: tuple[Item, BaseException] | None) -> None:
+    def __init__(self, overdue: tuple[Work, BaseException] | None) -> None:
         self.lock = threading.Lock()
-        self.item: Item | None = None
+        self.item: Work | None = None
         self.overdue = overdue
         self.abandoned = False
         self.thread: Thread
 
-    def begin(self, item: Item) -> None:
+    def begin(self, item: Work) -> None:
         with Held(self.lock):
             self.item = item
 
@@ -105,7 +105,7 @@ class _Worker:
             self.item = None
             return not self.abandoned
 
-    def give_up(self, item: Item) -> bool:
+    def give_up(self, item: Work) -> bool:
         """Abandon the call. False: it has ended."""
         with Held(self.lock):
             if self.item is not item:
@@ -125,7 +125,7 @@ class ThreadWorkers:
         self._threads: list[Thread] = []  # started and perhaps alive, including abandoned ones
         self._counting: list[_Worker] = []  # at most `workers`
         self._abandoned: list[_Worker] = []
-        self._at_work: dict[Item, _Worker] = {}  # where calls are timed
+        self._at_work: dict[Work, _Worker] = {}  # where calls are timed
         self._items = 0  # that came, until all threads are started
         self._made = 0  # threads, for their names
         self._over = False  # the map has ended: an abandoned thread does not close its resource
@@ -147,7 +147,7 @@ class ThreadWorkers:
         """Whether a thread should be started when so many items are in flight. Any thread may ask."""
         return len(self._counting) < min(items, self._limit)
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         worker = self._at_work.get(item)
         if worker is None or not worker.give_up(item):
             return False
@@ -172,7 +172,7 @@ class ThreadWorkers:
             return False
         return True
 
-    def _add(self, overdue: tuple[Item, BaseException] | None = None) -> bool:
+    def _add(self, overdue: tuple[Work, BaseException] | None = None) -> bool:
         """Start a thread. overdue: a call that was abandoned, and why. The thread reports it first: `on` and
         `backoff` may take their time, so the timer must not call them."""
         worker = _Worker(overdue)
@@ -262,10 +262,7 @@ class ThreadWorkers:
                 timings = Timings()
                 runner.worker_came(timings)
                 try:
-                    if self._timed:
-                        self._serve_timed(worker, call, timings)
-                    else:
-                        self._serve(call, timings)
+                    self._serve(worker, call, timings)
                 finally:
                     runner.worker_left(timings)
             finally:
@@ -280,18 +277,19 @@ class ThreadWorkers:
             if self._leave(worker) and runner.stopping:
                 runner.calls_ended()
 
-    def _serve(self, call: Callable[[Item], Any], timings: Timings) -> None:
+    def _serve(self, worker: _Worker, call: Callable[[Any], Any], timings: Timings) -> None:
+        """Make calls, until the queue is shut down, the map is halted, or a call is abandoned."""
         runner, scheduler = self._runner, self._runner.scheduler
-        get, reports_starts = scheduler.ready.get, scheduler.reports_starts
+        get, reports_starts, timed = scheduler.ready.get, scheduler.reports_starts, self._timed
         single, begin, end = runner.options.batch is None, timings.begin, timings.end
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
         asks, skip = runner.asks, runner.skip_late if memory is None else runner.skip
-        if single and scheduler.gate is not None and memory is None:
+        if single and not timed and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call
         while True:
-            item = None  # an idle worker keeps no item alive
+            item = result = None  # an idle worker keeps no item alive
             try:
                 item = get() if following is None else following
             except ShutDown:
@@ -302,15 +300,24 @@ class ThreadWorkers:
             if asks and skip(item):
                 continue
             item.attempts += 1
+            if timed:
+                self._at_work[item] = worker
+                item.began = now()
+                worker.begin(item)
             if reports_starts:
                 runner.report(scheduler.started, item, runner.now())
             begin()
             try:
-                item.result = call(item)
+                result = call(item)
             except BaseException as error:
+                if timed and not self._end_timed(worker, item):
+                    return
                 item.began = timings.end_attempt()
                 runner.failed(item, error)
             else:
+                if timed and not self._end_timed(worker, item):
+                    return
+                item.result = result
                 if single:
                     end(item.read)
                 else:
@@ -319,44 +326,9 @@ class ThreadWorkers:
                 if memory is not None and (recorded := memory.wait_for_backlog()) is not None:
                     recorded.result()
 
-    def _serve_timed(self, worker: _Worker, call: Callable[[Item], Any], timings: Timings) -> None:
-        runner, scheduler = self._runner, self._runner.scheduler
-        succeeded = runner.succeeded if runner.options.batch is None else runner.returned
-        while not worker.abandoned:
-            item = result = None
-            try:
-                item = scheduler.ready.get()
-            except ShutDown:
-                return
-            if scheduler.halted:
-                return
-            if runner.skip(item):
-                continue
-            item.attempts += 1
-            self._at_work[item] = worker
-            item.began = now()
-            timings.begin()
-            worker.begin(item)
-            runner.report(scheduler.started, item, runner.now())
-            failure = None
-            try:
-                result = call(item)
-            except BaseException as error:
-                failure = error
-            if not worker.end():
-                return
-            del self._at_work[item]
-            timings.end_attempt()
-            if failure is None:
-                if runner.options.batch is None:
-                    timings.last_began(item.began, item.read)
-                item.result = result
-                succeeded(item)
-                if runner.memory is not None and (recorded := runner.memory.wait_for_backlog()) is not None:
-                    recorded.result()
-            else:
-                runner.failed(item, failure)
-                failure = None
+    def _end_timed(self, worker: _Worker, item: Work) -> bool:
+        """False: the call was abandoned before. Then nothing of it counts."""
+        return worker.end() and self._at_work.pop(item) is worker
 
 
 class _AttemptTimeout:
@@ -388,9 +360,9 @@ class LoopWorkers:
         self._items = 0  # that came, until all coroutines are started
         self._started = 0
         self._group: asyncio.TaskGroup | None = None
-        self._call: Callable[[Item], Any]
+        self._call: Callable[[Any], Any]
         self._timed = runner.options.timeout is not None or runner.options.deadline is not None
-        self._timeouts: dict[Item, _AttemptTimeout] = {}
+        self._timeouts: dict[Work, _AttemptTimeout] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing = False  # whether all calls have ended, and the resource is being closed
         self._timings = Timings()
@@ -425,7 +397,7 @@ class LoopWorkers:
     def threads(self) -> Sequence[threading.Thread]:
         return []
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         if item in self._timeouts:
             self._timeouts[item].expire(error)
         return False  # the coroutine reports the end of the call
@@ -485,7 +457,7 @@ class LoopWorkers:
         """Whether this code does not run in its loop: that is closed, and the coroutine is being collected."""
         return asyncio._get_running_loop() is not self._loop
 
-    async def _serve(self, call: Callable[[Item], Any]) -> None:
+    async def _serve(self, call: Callable[[Any], Any]) -> None:
         runner, scheduler = self._runner, self._runner.scheduler
         succeeded = runner.succeeded if runner.options.batch is None else runner.returned
         memory, reports_starts = runner.memory, scheduler.reports_starts
@@ -494,7 +466,7 @@ class LoopWorkers:
         task: Any = asyncio.current_task()
         calls, turn_began = 0, now()  # since this worker has let the other tasks of the loop run
         while True:
-            item = None
+            item: Any = None
             try:
                 item = await scheduler.ready.aget()
             except ShutDown:
@@ -554,7 +526,7 @@ class LoopWorkers:
             task.uncancel()
         return False
 
-    async def _timed_call(self, call: Callable[[Item], Any], item: Item) -> Any:
+    async def _timed_call(self, call: Callable[[Any], Any], item: Work) -> Any:
         runner = self._runner
         attempt = self._timeouts[item] = _AttemptTimeout()
         try:
@@ -618,7 +590,7 @@ class CoroutineWorkers(LoopWorkers):
     def threads(self) -> Sequence[threading.Thread]:
         return [] if self._thread is None else [self._thread]
 
-    def abandon(self, item: Item, error: BaseException) -> bool:
+    def abandon(self, item: Work, error: BaseException) -> bool:
         if (attempt := self._timeouts.get(item)) is not None:
             self._in_loop(attempt.expire, error)
         return False

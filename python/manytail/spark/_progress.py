@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException
 
 from manytail import _checks as checks
 from manytail._progress import INTERVAL, Meter, display_of, draw
-from manytail._queue import Held
+from manytail._sync import Held
 from manytail.mapping import Stats
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ class Work:
         options = self.work.options
         for shared in (*(limit.shared for limit in options.limits), options.remember):
             if shared is not None:
-                shared._keep()  # a worker process runs many tasks
+                shared._stay_connected()  # a worker process runs many tasks
         reports = None if self.channel is None else Reports(self.channel)
         if reports is not None:
             options = replace(options, progress=reports.send)

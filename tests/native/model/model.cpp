@@ -39,11 +39,11 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         memset(&native_registry, 0, sizeof native_registry);
         cells = model_variable<cell_block>()->cells;
         for (int i = 0; i < ncells; i++) cells[i].seen = 0;
-        q = MQ(new_queue)(0, 0);
+        q = MQ_LIFE(new_queue)(0, 0);
         q->selection = selection;
         q->ready.oldest = selection == MT_OLDEST;
-        a = MQ(add_subqueue)(q, 0, maxsize_a, 1);
-        b = MQ(add_subqueue)(q, priority_b, maxsize_b, 1);
+        a = MQN(add_subqueue)(q, 0, maxsize_a, 1);
+        b = MQN(add_subqueue)(q, priority_b, maxsize_b, 1);
         touch(a);
         touch(b);
         mt_load_relaxed_i64(&q->clock);
@@ -62,7 +62,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
 
     /* Everything that was put came out once. */
     void end(int put) {
-        MQ(destroy_queue)(q, dropped, NULL);
+        MQN(destroy_queue)(q, dropped, NULL);
         int seen = 0;
         for (int i = 0; i < ncells; i++) {
             RL_ASSERT(cells[i].seen <= 1);
@@ -77,18 +77,18 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
         return (uintptr_t)&cells[i];
     }
 
-    int put(mq_subqueue *s, int i, int64_t timeout = FOREVER) { return MQ(put_within)(s, item(i), timeout); }
+    int put(mq_subqueue *s, int i, int64_t timeout = FOREVER) { return MQN(put_within)(s, item(i), timeout); }
 
     int put_many(mq_subqueue *s, int from, int n, int64_t timeout = FOREVER) {
         uintptr_t items[ncells];
         for (int i = 0; i < n; i++) items[i] = item(from + i);
-        return MQ(put_run_within)(s, items, n, timeout, NULL);
+        return MQN(put_run_within)(s, items, n, timeout, NULL);
     }
 
     /* What came, or -1 - status. */
     int get(int64_t timeout = FOREVER) {
         uintptr_t got;
-        int r = MQ(get_within)(q, &got, NULL, timeout);
+        int r = MQN(get_within)(q, &got, NULL, timeout);
         return r == MT_OK ? taken(got) : -1 - r;
     }
 
@@ -103,7 +103,7 @@ template <typename suite, unsigned threads> struct queue_suite : rl::test_suite<
     int get_many(int n, int64_t timeout = FOREVER) {
         uintptr_t got[ncells];
         int64_t count;
-        int r = MQ(get_many_within)(q, got, n, timeout, &count);
+        int r = MQN(get_many_within)(q, got, n, timeout, &count);
         RL_ASSERT(r == MT_OK || count == 0);
         for (int64_t i = 0; i < count; i++) taken(got[i]);
         return (int)count;
@@ -213,12 +213,12 @@ struct shown : queue_suite<shown, 3> {
     static const unsigned bound = 1;
     void before() {
         begin(0);
-        MQ(enable_subqueue)(a->mq, a, 0, 0);
+        MQ_CHANGES(enable_subqueue)(a->mq, a, 0, 0);
     }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(put(a, 0) == MT_OK);
-            MQ(enable_subqueue)(a->mq, a, 1, 0);
+            MQ_CHANGES(enable_subqueue)(a->mq, a, 1, 0);
             RL_ASSERT(put(a, 1) == MT_OK);
         } else {
             RL_ASSERT(get() >= 0);
@@ -362,7 +362,7 @@ struct interrupted_sized_putter : queue_suite<interrupted_sized_putter, 3> {
         model_begin_signals(1, 1);
         more = 0;
     }
-    int put_sized(int i, int64_t size) { return MQ(put_until)(q, a, item(i), &size, 0, FOREVER, ATTACHED); }
+    int put_sized(int i, int64_t size) { return MQ_PUT(put_until)(q, a, item(i), &size, 0, FOREVER, ATTACHED); }
     void thread(unsigned index) {
         if (index == 0) {
             RL_ASSERT(get() >= 0);
@@ -401,15 +401,15 @@ struct chunks : queue_suite<chunks, 3> {
         } else {
             mq_position k;
             uintptr_t last = 0;
-            MQ(position_open)(&k);
+            MQ_ITERATE(position_open)(&k);
             do {
-                MQ(position_step)(q, a, &k, 0);
+                MQ_ITERATE(position_step)(q, a, &k, 0);
                 for (uint32_t i = 0; i < k.n; i++) {
                     RL_ASSERT(k.items[i] > last);
                     last = k.items[i];
                 }
             } while (k.n);
-            MQ(position_close)(q, &k);
+            MQ_ITERATE(position_close)(q, &k);
         }
     }
     void after() { end(12); }
@@ -425,7 +425,7 @@ struct cleared : queue_suite<cleared, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 2) == MT_OK);
         } else if (index == 1) {
-            MQ(drop_items)(q, a, dropped, NULL, 0);
+            MQ_CLEAR(drop_items)(q, a, dropped, NULL, 0);
         } else {
             get(0);
             get(0);
@@ -448,7 +448,7 @@ struct shut : queue_suite<shut, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            MQ(shut_queue)(q, 0, 0);
+            MQ_CHANGES(shut_queue)(q, 0, 0);
         } else {
             int got = get();
             if (got >= 0) got = get();
@@ -472,7 +472,7 @@ struct removed : queue_suite<removed, 3> {
             RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
             accepted = r == MT_OK;
         } else if (index == 1) {
-            RL_ASSERT(MQ(remove_subqueue)(q, a, dropped, NULL) == MT_OK);
+            RL_ASSERT(MQN(remove_subqueue)(q, a, dropped, NULL) == MT_OK);
         } else {
             get(0);
         }

@@ -35,7 +35,7 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         memset(lanes, 0, sizeof lanes);
         memset(objects, 0, sizeof objects);
         one_by_one = max_running == 1;
-        p.q = MQ(new_queue)(0, ATTACHED);
+        p.q = MQ_LIFE(new_queue)(0, ATTACHED);
         p.q->selection = MT_WEIGHTED;
         p.max_workers = p.workers = workers;
         p.max_pending = max_pending;
@@ -47,9 +47,9 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             ln->object = &objects[i];
             ln->max_running = max_running;
             ln->max_pending = lane_pending;
-            ln->s = MQ(new_subqueue)(p.q, 0, 0, 1, 1);
+            ln->s = MQ_LIFE(new_subqueue)(p.q, 0, 0, 1, 1);
             ln->s->owner = ln;
-            RL_ASSERT(MQ(attach_subqueue)(p.q, ln->s, ATTACHED) == MT_OK);
+            RL_ASSERT(MQ_LIFE(attach_subqueue)(p.q, ln->s, ATTACHED) == MT_OK);
             queue_suite<lock_three, 1>::touch(ln->s);
             all->lanes[i].runs($) = -1;
         }
@@ -61,11 +61,11 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         for (int i = 0; i < LANES; i++) {
             RL_ASSERT(lanes[i].active == 0 && !lanes[i].keep_alive && objects[i] == 0);
             RL_ASSERT(lanes[i].not_full.n == 0 && lanes[i].drained.n == 0);
-            MQ(detach_subqueue)(p.q, lanes[i].s, ATTACHED);
-            MQ(drop_left_chunks)(p.q, lanes[i].s);
-            MQ(free_subqueue)(lanes[i].s, ATTACHED);
+            MQ_LIFE(detach_subqueue)(p.q, lanes[i].s, ATTACHED);
+            MQ_LIFE(drop_left_chunks)(p.q, lanes[i].s);
+            MQ_LIFE(free_subqueue)(lanes[i].s, ATTACHED);
         }
-        MQ(drop_queue)(p.q, ATTACHED);
+        MQ_LIFE(drop_queue)(p.q, ATTACHED);
         RL_ASSERT(model_end_memory() == 0);
     }
 

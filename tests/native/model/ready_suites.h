@@ -206,8 +206,8 @@ struct moved : queue_suite<moved, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 2) == MT_OK);
         } else if (index == 1) {
-            RL_ASSERT(MQ(set_priority)(q, a, 1, DETACHED) == MT_OK);
-            RL_ASSERT(MQ(set_priority)(q, a, 0, DETACHED) == MT_OK);
+            RL_ASSERT(MQ_CHANGES(set_priority)(q, a, 1, DETACHED) == MT_OK);
+            RL_ASSERT(MQ_CHANGES(set_priority)(q, a, 0, DETACHED) == MT_OK);
         } else {
             int a_seen = 0;
             for (int i = 0; i < 3; i++) {
@@ -230,8 +230,8 @@ struct hidden : queue_suite<hidden, 3> {
         if (index == 0) {
             RL_ASSERT(put(a, 1) == MT_OK);
         } else if (index == 1) {
-            MQ(enable_subqueue)(a->mq, a, 0, 0);
-            MQ(enable_subqueue)(a->mq, a, 1, 0);
+            MQ_CHANGES(enable_subqueue)(a->mq, a, 0, 0);
+            MQ_CHANGES(enable_subqueue)(a->mq, a, 1, 0);
         } else {
             RL_ASSERT(get() == 0);
             RL_ASSERT(get() == 1);

@@ -22,7 +22,7 @@ from socketserver import ThreadingTCPServer
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from manytail._queue import Held
+from manytail._sync import Held
 
 QUOTA, RETRY_AFTER = 100, 1  # answers within a second, where nothing is said; seconds
 MEDIAN, SLOW, LONGEST = 0.04, 0.5, 1.0  # seconds; one call in fifty takes SLOW or more

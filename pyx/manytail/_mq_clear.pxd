@@ -1,0 +1,171 @@
+# Taking items out of a sub-queue (_mq.pxd) without a get: clear and discard. Private.
+#
+# clear cuts off all chunks in one hold of both locks, and drops their items with no lock held. discard leaves a
+# tombstone in the slot of an item; getters and iterators skip it.
+#
+# Invariants
+#   X1  The items of a chain belong to the caller of clear alone. Its chunks are pinned until they are dropped, because
+#       iterators may have pinned them too.
+#   X2  ntombstones counts the tombstones between head and tail.
+from manytail._mq_tasks cimport *
+
+# The caller's function for items that are taken out.
+ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
+
+
+# ---------------------------------------------------------------------------------------------------------------- clear
+cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
+                            bint attached) noexcept nogil:
+    """Empty the sub-queue and return its chunks, each retired, pinned, and linked by `base`. The items are in the slots
+    from *first (of the first chunk) up to *last (of the last one). forget: the
+    caller has taken it out of its ring, so set `unlisted`."""
+    cdef chunk *c
+    cdef chunk *chain
+    cdef chunk *following
+    lock_put(q, s, attached)
+    chain = s.head
+    first[0] = s.head_idx
+    last[0] = s.tail_idx
+    c = chain
+    while c != NULL:
+        following = chunk_next(c) if c != s.tail else NULL
+        chunk_pin(c)
+        chunk_retire(c)
+        c.base = <int64_t>following
+        c = following
+    s.head = s.tail = NULL
+    s.head_idx = 0
+    s.tail_idx = 0
+    s.ntombstones = 0
+    s.has_tombstones = 0
+    if s.sized:
+        mt_xchg_seq_cst_i64(&s.size_removed, <int64_t>s.size_put)      # pairs with: mt_load_seq_cst in tail_size
+    s.head_seq_cached = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
+    s.tail_seq_cached = s.head_seq_cached
+    mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
+    if forget:
+        set_unlisted(s, True)
+    tail_notify_all(s, to_post)
+    unlock_put(q, s)
+    return chain
+
+
+cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                                   bint attached) noexcept nogil:
+    """Empty the sub-queue atomically; *chain, *first and *last as in head_cut(). The caller frees the chain without
+    locks. Returns the number of items."""
+    cdef wait_node *to_post = NULL
+    cdef int64_t n
+    lock_take(q, attached)
+    n = head_clear(q, s, chain, first, last, &to_post, attached)
+    if n and s.attached:
+        head_count_as_done(q, n)
+        head_wake_joiners(q, &to_post)
+    unlock_take_and_post(q, to_post)
+    return n
+
+
+cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                               wait_node **to_post, bint attached) noexcept nogil:
+    cdef bint listed = s.ready.listed
+    cdef int64_t n
+    chain[0] = NULL
+    if head_count(s) == 0:
+        return 0
+    if listed:
+        ready_remove(&q.ready, &s.ready)
+        s.quantum_left = 0
+    # A put may come between head_count() and the cut, and is cut too: count by the change of head_seq.
+    n = mt_load_relaxed_i64(&s.head_seq)                 # relaxed because: written under the take lock
+    chain[0] = head_cut(q, s, first, last, listed, to_post, attached)
+    return mt_load_relaxed_i64(&s.head_seq) - n          # relaxed because: written under the take lock
+
+
+# -------------------------------------------------------------------------------------------------------------- discard
+cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr_t item, bint attached) noexcept nogil:
+    """Remove the item in slot i of a pinned chunk, if it is still there."""
+    cdef wait_node *to_post = NULL
+    cdef bint there
+    lock_take(q, attached)
+    there = head_holds(s, c, i) and chunk_items(c)[i] == item
+    if there:
+        set_tombstone(c, i)
+        s.ntombstones += 1
+        s.has_tombstones = 1
+        if s.attached:
+            head_count_as_done(q, 1)
+        if s.sized:
+            head_subtract_sizes(s, c, i, 1)
+        # relaxed because: written under the take lock
+        head_make_room(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, &to_post)
+        if s.ready.listed:
+            if head_empty(s):
+                head_unlist(q, s)
+            else:
+                head_rekey(q, s)
+        head_drop_dead_chunk(q, s, c)
+        if s.attached:
+            head_wake_joiners(q, &to_post)
+    unlock_take_and_post(q, to_post)
+    return there
+
+
+cdef inline bint head_holds(subqueue *s, chunk *c, uint32_t i) noexcept nogil:
+    """Whether slot i of c has an item that was not taken or discarded. After head_count()."""
+    if chunk_is_retired(c) or (c == s.head and i < s.head_idx):
+        return False
+    return not is_tombstone(c, i)
+
+
+cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept nogil:
+    """Unlink a chunk in the middle of the list whose slots are all tombstones, so that discarding frees memory even if
+    nothing is got."""
+    cdef chunk *before = s.head
+    head_count(s)
+    if c.ntombstones != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
+        return                      # still in use, or it may be the tail, whose `next` a putter is about to write
+    if chunk_is_retired(c):
+        return                      # the head has moved past it: head_rekey
+    while chunk_next(before) != c:
+        before = chunk_next(before)
+    chunk_link(before, chunk_next(c))
+    s.ntombstones -= c.ntombstones
+    s.has_tombstones = s.ntombstones > 0
+    if chunk_retire(c):
+        drop_chunk(q, c)
+
+
+# ------------------------------------------------------------------------------------------ dropping what was taken out
+cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
+                            bint attached) noexcept nogil:
+    """Call `drop` for each item of a chain of head_cut(), and free the chunks. No lock is held while `drop` runs."""
+    cdef chunk *following
+    cdef uint32_t i, end
+    cdef bint unused
+    while chain != NULL:
+        following = <chunk *>chain.base
+        end = chain.cap if following != NULL else last
+        for i in range(first, end):
+            if drop != NULL and not is_tombstone(chain, i):
+                drop(chunk_items(chain)[i], arg)
+        lock_take(q, attached)
+        unused = chunk_unpin(chain)
+        unlock_take(q)
+        if unused:
+            drop_chunk(q, chain)
+        chain = following
+        first = 0
+
+
+cdef inline void drop_object(uintptr_t item, void *unused) noexcept nogil:
+    """The item_drop of a queue of Python objects; the caller is attached."""
+    drop(item)
+
+
+cdef inline int64_t drop_items(queue *q, subqueue *s, item_drop drop, void *arg, bint attached) noexcept nogil:
+    """Empty the sub-queue atomically, then drop the items with no lock held. Returns how many there were."""
+    cdef chunk *chain
+    cdef uint32_t first = 0, last = 0
+    cdef int64_t n = clear_subqueue(q, s, &chain, &first, &last, attached)
+    drop_chain(q, chain, first, last, drop, arg, attached)
+    return n

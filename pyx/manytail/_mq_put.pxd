@@ -1,0 +1,256 @@
+# Putting into a sub-queue (_mq.pxd): one try of each put, with its locks, and waiting for room. Private.
+#
+# A put takes the put lock, and the take lock only if its sub-queue is unlisted, or at the front. Each "_once" function
+# is one try; put_until() and put_run_until() wait between tries.
+#
+# Invariants
+#   P1  A put that appends to an unlisted sub-queue lists it in the same hold of both locks, and notifies a getter.
+#   P2  A putter that sleeps does not fit, or another one is notified and has not tried yet. So a put that succeeds
+#       while others wait forwards (forward_room), and a waiting putter publishes `not_full_waiting` before it reads
+#       head_seq.
+from manytail._mq_ready cimport *
+
+
+# --------------------------------------------------------------------------------------------------------- at the front
+cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int64_t *size) noexcept nogil:
+    """Put an item before the head. Both locks are held. size: NULL unless sized."""
+    cdef int64_t done
+    cdef chunk *c
+    cdef int r = MT_OK
+    if s.closed_flags != 0:
+        return MT_SHUTDOWN
+    if size != NULL:
+        tail_fitting(s, size, 1, &r)
+    elif tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) <= 0:     # relaxed because: written under the put lock
+        r = MT_FULL
+    if r != MT_OK:
+        return r
+    if unlikely(s.head == NULL):
+        return tail_put_run(q, s, &item, size, 1, False, &done)
+    if s.head_idx == 0:
+        c = new_chunk(q, (0 if s.size_class == 0 else 1) + s.sized * SIZED_CLASS, 0)
+        if c == NULL:
+            return MT_NOMEM
+        head_link_chunk(s, c)
+    # relaxed because: only the order of the numbers counts
+    head_fill_slot(q, s, item, mt_fetch_add_relaxed_i64(&q.clock, 1) if s.timestamped else 0,
+                   size[0] if size != NULL else 0)
+    s.nfront += 1
+    return MT_OK
+
+
+cdef inline void head_link_chunk(subqueue *s, chunk *c) noexcept nogil:
+    """Make an empty chunk the first one."""
+    c.base = s.head.base - c.cap
+    chunk_link(c, s.head)
+    s.head = c
+    s.head_idx = <uint16_t>c.cap
+
+
+cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t timestamp, int64_t size) noexcept nogil:
+    """Put into the slot before the head; head_idx > 0. Both locks are held."""
+    cdef int64_t out = mt_load_relaxed_i64(&s.head_seq)     # relaxed because: written under the take lock
+    cdef chunk *c = s.head
+    s.head_idx -= 1
+    clear_tombstone(c, s.head_idx)
+    chunk_items(c)[s.head_idx] = item
+    if s.timestamped:
+        chunk_timestamps(c)[s.head_idx] = timestamp
+    if s.sized:
+        chunk_sizes(c, s.timestamped)[s.head_idx] = size
+        s.size_put += <uint64_t>size
+    # pairs with: mt_load_seq_cst in tail_free_slots
+    mt_store_release_i64(&s.head_seq, out - 1)
+    s.head_seq_cached = out - 1
+    if s.ready.listed:
+        head_rekey(q, s)
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
+cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
+    """A putter waits until its sub-queue has a free slot, or accepts no more items."""
+    make_point(p, &s.not_full, &s.put_lock, s.gil_locked, attached, tail_poll_free_slots, s)
+    p.changed = tail_waiters_changed
+    p.forward = tail_forward_free_slots
+
+
+cdef inline void free_size_point(wait_point *p, subqueue *s, int64_t size, bint attached) noexcept nogil:
+    """A putter waits until an item of that size fits into its sized sub-queue."""
+    room_point(p, s, attached)
+    p.amount = size
+    p.poll = tail_poll_free_size
+
+
+cdef inline int tail_poll_free_size(wait_point *p, bint parking) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.of
+    cdef int r = MT_OK
+    if s.closed_flags != 0:
+        return MT_SHUTDOWN
+    tail_fitting(s, &p.amount, 1, &r)
+    return WAIT if r == MT_FULL else MT_OK      # MT_BADARG: the next try returns it
+
+
+cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.of
+    if s.closed_flags != 0:
+        return MT_SHUTDOWN
+    return MT_OK if tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0 else WAIT     # relaxed because: put lock
+
+
+cdef inline void tail_waiters_changed(wait_point *p) noexcept nogil:
+    cdef subqueue *s = <subqueue *>p.of
+    # pairs with: mt_load_seq_cst in head_make_room, after mt_xchg_seq_cst of head_seq
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
+
+
+cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noexcept nogil:
+    """If there is a free slot, notify the next putter."""
+    cdef subqueue *s = <subqueue *>p.of
+    # relaxed because: written under the put lock
+    if s.not_full.n and (s.sized or tail_free_slots(s, mt_load_relaxed_i64(&s.tail_seq)) > 0):
+        tail_notify(s, to_post)
+
+
+cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
+    """There may be a free slot that no putter was woken for, or that a woken one does not use: wake the next."""
+    cdef wait_point p
+    room_point(&p, s, attached)
+    forward_unused(&p, 1, True)
+
+
+# -------------------------------------------------------------------------------------------------- one try of each put
+cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+    cdef int r
+    cdef bint more_waiting
+    if unlikely(is_unlisted(s)):
+        return put_unlisted(q, s, item, attached)
+    lock_put(q, s, attached)
+    if unlikely(is_unlisted(s)):
+        unlock_put(q, s)
+        return put_unlisted(q, s, item, attached)
+    r = tail_put(q, s, item)
+    more_waiting = tail_crowded(s)
+    unlock_put(q, s)
+    if unlikely(more_waiting) and r == MT_OK:
+        forward_room(s, attached)       # there may be another free slot than the one that was just used
+    return r
+
+
+cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+    """Put into a sub-queue that may be unlisted: under both locks."""
+    cdef wait_node *to_post = NULL
+    cdef bint more_waiting
+    cdef int r
+    lock_take(q, attached)
+    mt_point()
+    lock_put(q, s, attached)
+    r = tail_put(q, s, item)
+    if r == MT_OK:
+        head_list_if_unlisted(q, s, &to_post)
+    more_waiting = tail_crowded(s)
+    unlock_put(q, s)
+    unlock_take(q)
+    if unlikely(to_post != NULL):
+        post(to_post)
+    if unlikely(more_waiting) and r == MT_OK:
+        forward_room(s, attached)
+    return r
+
+
+cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                             bint count_refs, int64_t *done, bint attached) noexcept nogil:
+    """tail_put_run() with its locks and wake-ups."""
+    cdef wait_node *to_post = NULL
+    cdef bint forward
+    cdef int r = put_run_unposted(q, s, items, sizes, n, count_refs, done, attached, &to_post, &forward)
+    if to_post != NULL:
+        post(to_post)
+    if forward:
+        forward_room(s, attached)
+    return r
+
+
+cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                                 bint count_refs, int64_t *done, bint attached, wait_node **to_post,
+                                 bint *forward) noexcept nogil:
+    """tail_put_run() with its locks. The caller posts *to_post and then, if *forward is set, calls forward_room()."""
+    cdef bint unlisted = is_unlisted(s)
+    cdef int r
+    if not unlisted:
+        lock_put(q, s, attached)
+        unlisted = is_unlisted(s)
+        if unlisted:
+            unlock_put(q, s)
+    if unlisted:
+        lock_take(q, attached)
+        lock_put(q, s, attached)
+    r = tail_put_run(q, s, items, sizes, n, count_refs, done)
+    if unlisted and done[0]:
+        head_list_if_unlisted(q, s, to_post)
+    forward[0] = tail_crowded(s) and done[0] != 0
+    unlock_put(q, s)
+    if unlisted:
+        unlock_take(q)
+    return r
+
+
+cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size,
+                               bint attached) noexcept nogil:
+    """head_put_front() with its locks and wake-ups."""
+    cdef wait_node *to_post = NULL
+    cdef int r
+    lock_take(q, attached)
+    lock_put(q, s, attached)
+    r = head_put_front(q, s, item, size)
+    if r == MT_OK:
+        head_list_if_unlisted(q, s, &to_post)
+    unlock_put(q, s)
+    unlock_take_and_post(q, to_post)
+    if r == MT_OK:
+        forward_room(s, attached)
+    return r
+
+
+# ------------------------------------------------------------------------------------------------------- puts that wait
+cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *size, bint front, int64_t deadline,
+                          bint attached) noexcept nogil:
+    """Put, waiting for a free slot. size: NULL unless sized; then MT_BADARG: the item never fits. The caller adds a
+    reference to the item before, and drops it unless the result is MT_OK."""
+    cdef wait_point p
+    cdef int64_t done
+    cdef int r
+    while True:
+        if unlikely(front):
+            r = put_front_once(q, s, item, size, attached)
+        elif unlikely(size != NULL):
+            r = put_run_once(q, s, &item, size, 1, False, &done, attached)
+        else:
+            r = put_once(q, s, item, attached)
+        if likely(r == MT_OK):
+            return r
+        if size != NULL:
+            free_size_point(&p, s, size[0], attached)
+        else:
+            room_point(&p, s, attached)
+        if not again(&p, 1, &r, deadline):
+            return r
+
+
+cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+                              bint count_refs, int64_t deadline, int64_t *count, bint attached) noexcept nogil:
+    """Put the items from number *count on, each time as many as fit; *count is how many are in. sizes: NULL unless
+    sized. count_refs: add a reference to each item that is put."""
+    cdef wait_point p
+    cdef int64_t done = 0
+    cdef int r
+    room_point(&p, s, attached)
+    while count[0] < n:
+        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], count_refs,
+                         &done, attached)
+        count[0] += done
+        if unlikely(r != MT_OK):
+            if sizes != NULL:
+                free_size_point(&p, s, sizes[count[0]], attached)
+            if not again(&p, 1, &r, deadline):
+                return r
+    return MT_OK

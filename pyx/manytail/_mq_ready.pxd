@@ -1,0 +1,144 @@
+# Which sub-queues of a MultiQueue (_mq.pxd) are listed in a ready ring (_ready.pxd), and how many items they have.
+# Private.
+#
+# A getter looks at listed sub-queues only. `unlisted` tells putters which sub-queue they have to list.
+# docs/design/multiqueue.md proves that no item is missed.
+#
+# Invariants
+#   L1  While nobody holds the take lock, each sub-queue that has an item, and is not kept out of its ring, is in it.
+#   L2  While `unlisted` is set and nobody holds both locks, the sub-queue is empty and not in its ring.
+#   L3  Whoever takes a sub-queue out of its ring sets `unlisted`, lists it again or keeps it out (head_try_unlist,
+#       head_list, head_mask) before the take lock is free.
+from manytail._mq_tail cimport *
+
+
+cdef inline int64_t head_count(subqueue *s) noexcept nogil:
+    """The number of items inside. Refreshes the copy of tail_seq."""
+    # pairs with: mt_store_release in tail_put, tail_put_run
+    s.tail_seq_cached = mt_load_acquire_i64(&s.tail_seq)
+    return s.tail_seq_cached - mt_load_relaxed_i64(&s.head_seq)    # relaxed because: written under the take lock
+
+
+cdef inline bint head_empty(subqueue *s) noexcept nogil:
+    """Reads the putters' cache line only if the copy of tail_seq says that it is empty."""
+    # relaxed because: written under the take lock
+    return s.tail_seq_cached == mt_load_relaxed_i64(&s.head_seq) and head_count(s) == 0
+
+
+cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
+    """Move head and head_idx to an item. The sub-queue is not empty."""
+    cdef chunk *c = s.head
+    while True:
+        if s.head_idx == c.cap:
+            s.head = chunk_next(c)
+            s.head_idx = 0
+            if chunk_retire(c):
+                drop_chunk(q, c)
+            c = s.head
+        elif s.has_tombstones and is_tombstone(c, s.head_idx):
+            s.head_idx += 1
+            s.ntombstones -= 1
+            s.has_tombstones = s.ntombstones > 0
+        else:
+            return
+
+
+cdef inline int64_t head_timestamp(queue *q, subqueue *s) noexcept nogil:
+    head_skip_tombstones(q, s)
+    return chunk_timestamps(s.head)[s.head_idx]
+
+
+cdef inline void head_rekey(queue *q, subqueue *s) noexcept nogil:
+    """The head has changed: with selection "oldest", move the sub-queue to its new place in the heap."""
+    if q.selection == MT_OLDEST and head_count(s) > 0:
+        ready_rekey(&s.ready, head_timestamp(q, s))
+
+
+cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
+    """Join the ring at its end. Replaces an empty sub-queue that was left listed alone (see _mq.pxd)."""
+    cdef ready_level *level = s.ready.level
+    cdef int64_t timestamp = head_timestamp(q, s) if q.selection == MT_OLDEST else 0
+    cdef subqueue *lone
+    if level.nready == 1:
+        lone = mt_subqueue_of(ready_front(&q.ready, level))
+        if head_count(lone) == 0:
+            ready_replace(&q.ready, &lone.ready, &s.ready, timestamp)
+            head_left_ring(q, lone)
+            return
+        head_rekey(q, lone)
+    ready_append(&q.ready, &s.ready, timestamp)
+
+
+cdef inline void head_unlist(queue *q, subqueue *s) noexcept nogil:
+    """An empty sub-queue leaves its ring."""
+    ready_remove(&q.ready, &s.ready)
+    head_left_ring(q, s)
+
+
+cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
+    """After leaving the ring: set `unlisted`, or join again if an item was put since."""
+    s.quantum_left = 0
+    mt_point()
+    if not head_try_unlist(q, s):
+        head_list(q, s)
+
+
+cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
+    """Set `unlisted` if the sub-queue is empty, so that the next put lists it. 0: it is not empty."""
+    cdef bint empty
+    lock_put(q, s, q.holder_attached)
+    empty = head_count(s) == 0
+    set_unlisted(s, empty)
+    unlock_put(q, s)
+    return empty
+
+
+cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
+    """After a put under both locks: if the sub-queue was unlisted, list it and notify a getter."""
+    if is_unlisted(s):
+        set_unlisted(s, False)
+        head_list(q, s)
+        if unlikely(q.not_empty.n != 0):
+            notify(&q.not_empty, to_post)
+
+
+cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
+    """Keep a sub-queue out of its ring whether it has items or not. Both locks are held."""
+    if s.ready.listed:
+        ready_remove(&q.ready, &s.ready)
+    s.quantum_left = 0
+    set_unlisted(s, False)
+
+
+# ----------------------------------------------------------------------------------------------------- numbers of items
+cdef inline int64_t ring_count(ready_index *r, ready_level *level, int64_t enough) noexcept nogil:
+    cdef int64_t n = 0
+    cdef ready_node *node = level.front
+    cdef uint32_t i
+    for i in range(level.nready):
+        if r.oldest:
+            node = <ready_node *>level.by_time.items[i].member
+        n += head_count(mt_subqueue_of(node))
+        if n >= enough:
+            break
+        node = node.next
+    return n
+
+
+cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
+    """The number of items that gets can take, but at most `enough`. Counts listed sub-queues only."""
+    cdef int64_t n = 0
+    cdef uint32_t i
+    for i in range(q.ready.best.n):
+        n += ring_count(&q.ready, <ready_level *>q.ready.best.items[i].member, enough - n)
+        if n >= enough:
+            return enough
+    return n
+
+
+cdef inline int64_t qsize_of(queue *q, int64_t enough, bint attached) noexcept nogil:
+    cdef int64_t n
+    lock_take(q, attached)
+    n = head_qsize(q, enough)
+    unlock_take(q)
+    return n

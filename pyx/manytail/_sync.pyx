@@ -1,0 +1,373 @@
+"""Held, start_thread, Event, Mutex and Condition: locks, threads and waits that signal handlers do not break.
+
+Algorithm: Event and Condition are a list of waiters (_waiting.pxd) under a lock of their own, which is held for a few
+instructions and never while Python code runs. A wait joins the list before it looks for the last time whether there is
+something to wait for. Its signal handlers run while it is on no list. A count of wake-ups tells it afterwards what it
+missed. Held and Mutex have the lock of CPython. Source: the interfaces of threading.
+
+Invariants
+- A block of Held has released its lock when it ends, however it ends. A wait of a Condition holds the mutex when it
+  ends.
+- A wake-up that a wait does not use goes to another waiter (`forward_wake_up`, or the end of `wait_without_mutex`).
+- In the child of a fork all locks are free, except a Mutex that the forking thread holds, and only the waits of that
+  thread are left.
+"""
+cimport cython
+
+from manytail._cpython cimport *
+from manytail._lifecycle cimport raise_if_failed, tell_of_forks
+from manytail._lock cimport enter as enter_lock, leave as leave_lock
+from manytail._waiting cimport *
+
+import threading
+from _thread import start_new_thread
+from contextvars import copy_context
+
+
+# ------------------------------------------------------------------------------------- locks and threads, uninterrupted
+@cython.final
+@cython.no_gc               # the lock refers to nothing
+@cython.freelist(8)
+cdef class Held:
+    """`with Held(lock):` acquires a lock, and releases it when the block ends, however it ends. For interpreted code.
+
+    `with lock:` is not enough there: from CPython 3.14 on, a signal handler may run after `__enter__` and before the
+    block is protected (cpython issue 148874). If it raises, the lock stays held. A Held is known to its statement
+    alone: the exception frees it, and so releases the lock.
+
+    lock: its acquire and release run no Python code, as those of threading.Lock and RLock. timeout: of the acquire, in
+    seconds; `with Held(lock, timeout) as held:` says whether it succeeded."""
+    cdef object lock
+    cdef object timeout
+    cdef bint holds
+
+    def __cinit__(self, lock, timeout=None, /):
+        self.lock = lock
+        self.timeout = timeout
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a held lock: it belongs to one block in this process")
+
+    def __enter__(self):
+        if self.timeout is None:
+            self.lock.acquire()
+            self.holds = True
+        else:
+            self.holds = self.lock.acquire(True, self.timeout)
+        return self.holds
+
+    def __exit__(self, *error):
+        self.let_go()
+
+    def __dealloc__(self):
+        self.let_go()
+
+    cdef int let_go(self) except -1:
+        if self.holds:
+            self.holds = False
+            self.lock.release()
+        return 0
+
+
+def start_thread(start):
+    """Call the `start` of a thread. RuntimeError: the system has no more threads.
+
+    What a signal handler raises inside `threading.Thread.start` may leave a lock held that each start of a thread
+    takes. Handlers run in the main thread, so there another thread makes the call. If a handler raises in the wait for
+    it, the thread starts all the same, or the system has no more: its maker has to find out."""
+    if PyThread_get_thread_ident() != <unsigned long>threading.main_thread().ident:
+        start()
+        return
+    started, problems = Event(), []
+    start_new_thread(copy_context().run, (call_and_tell, start, started, problems))
+    started.wait()
+    if problems:
+        raise problems[0]
+
+
+def call_and_tell(start, started, problems):
+    """In the other thread."""
+    try:
+        start()
+    except BaseException as problem:
+        problems.append(problem)
+    started.set()
+
+
+@cython.final
+cdef class Event:
+    """As threading.Event, for the Python modules of this package. If a signal comes just before a wait of
+    threading.Event sleeps, which happens often without the GIL, its handler runs only after the sleep. Here it runs at
+    once."""
+    cdef mt_lock lock           # guards the other fields
+    cdef wait_list waiters
+    cdef bint happened
+    cdef int64_t times          # how often set() was called
+    cdef object __weakref__
+
+    def __cinit__(self):
+        tell_of_forks(self)
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle an event: threads of this process wait for it")
+
+    def is_set(self):
+        """Whether set() was called, and clear() not since."""
+        return self.happened
+
+    def set(self):
+        """Wake all waiters. Until clear(), wait() returns at once."""
+        cdef wait_node *to_post = NULL
+        enter_lock(&self.lock, False, True)
+        self.happened = True
+        self.times += 1
+        notify_all(&self.waiters, &to_post)
+        leave_lock(&self.lock, False)
+        post(to_post)
+
+    def clear(self):
+        """Let wait() wait until the next set()."""
+        enter_lock(&self.lock, False, True)
+        self.happened = False
+        leave_lock(&self.lock, False)
+
+    def wait(self, timeout=None):
+        """Wait for set(), at most `timeout` seconds. Returns whether it was called."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        cdef wait_point p
+        cdef int r
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_event, <void *>self)
+        enter_lock(&self.lock, False, True)
+        p.key = self.times
+        leave_lock(&self.lock, False)
+        while True:
+            r = MT_OK if poll_all(&p, 1) == MT_OK else MT_EMPTY
+            if not again(&p, 1, &r, deadline):
+                return raise_if_failed(r) == MT_OK
+
+    def _after_fork(self):
+        mt_lock_reset(&self.lock)
+        keep_tasks(&self.waiters, PyThread_get_thread_ident())
+
+
+cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
+    """Whether it is set, or was set since the wait began."""
+    return MT_OK if (<Event>p.of).happened or (<Event>p.of).times != p.key else WAIT
+
+
+# -------------------------------------------------------------------------------------------- of a queue in locked mode
+cdef class Mutex:
+    """The mutex of a queue in locked mode: a threading.Lock that knows which thread holds it, for forks.
+
+    In the child of a fork it is free unless the thread that forked holds it. A thread of the parent may hold it without
+    having got back from acquire(): a blocking acquire takes the lock without the GIL."""
+
+    def __cinit__(self):
+        self.lock = threading.Lock()
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a mutex: it belongs to one queue in this process")
+
+    def __repr__(self):
+        return f"<Mutex of a queue, {'locked' if self.locked() else 'unlocked'}>"
+
+    def acquire(self, blocking=True, timeout=-1):
+        """As threading.Lock.acquire."""
+        if not self.lock.acquire(blocking, timeout):
+            return False
+        self.holder = PyThread_get_thread_ident()
+        return True
+
+    def release(self):
+        """As threading.Lock.release. RuntimeError: it is not held."""
+        self.holder = 0
+        self.lock.release()
+
+    def locked(self):
+        """Whether a thread holds it."""
+        return self.lock.locked()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *error):
+        self.release()
+
+    cdef int forget_other_threads(self) except -1:
+        if self.holder != PyThread_get_thread_ident():
+            self.holder = 0
+            self.lock._at_fork_reinit()
+        return 0
+
+
+cdef class Condition:
+    """A condition of a queue's mutex, with the interface of threading.Condition: for the queue, and for users of
+    `queue.not_empty`, `not_full` and `all_tasks_done`.
+
+    Unlike with threading.Condition, `wait` holds the mutex when it ends even if a signal handler raises, and a wake-up
+    of a wait that ends so goes to another waiter."""
+
+    def __cinit__(self, mutex):
+        self.mutex = mutex
+
+    def __reduce__(self):
+        raise TypeError("cannot copy or pickle a condition: it belongs to one queue in this process")
+
+    def __repr__(self):
+        return f"<Condition of {self.mutex!r}, {self.waiters.n} waiting>"
+
+    def acquire(self, *args, **options):
+        """Acquire the mutex, as threading.Lock.acquire."""
+        return self.mutex.acquire(*args, **options)
+
+    def release(self):
+        """Release the mutex."""
+        self.mutex.release()
+
+    def __enter__(self):
+        return self.mutex.__enter__()
+
+    def __exit__(self, *error):
+        return self.mutex.__exit__(*error)
+
+    def wait(self, timeout=None):
+        """Release the mutex, wait to be notified, acquire it again. False: not notified within `timeout` seconds.
+        RuntimeError: the mutex is not held."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        check_held(self, "wait")
+        return self.wait_until(deadline, NULL, 0)
+
+    def wait_for(self, predicate, timeout=None):
+        """Wait until predicate() is true, at most `timeout` seconds. Returns what it returned last."""
+        cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        check_held(self, "wait")
+        while True:
+            result = predicate()
+            if result or not self.wait_until(deadline, NULL, 0):
+                return result or predicate()
+
+    def notify(self, n=1):
+        """Wake up to n waiters. RuntimeError: the mutex is not held."""
+        cdef int64_t to_wake = n
+        check_held(self, "notify")
+        while to_wake > 0 and self.wake_one():
+            to_wake -= 1
+
+    def notify_all(self):
+        """Wake all waiters. RuntimeError: the mutex is not held."""
+        check_held(self, "notify")
+        self.wake_all()
+
+    cdef bint wake_one(self) noexcept:
+        """Wake the thread that waits longest. False: none waits."""
+        cdef wait_node *to_post = NULL
+        if self.waits == 0:
+            return False
+        enter_lock(&self.lock, False, True)
+        self.wake_ups += 1
+        notify(&self.waiters, &to_post)
+        leave_lock(&self.lock, False)
+        post(to_post)
+        return to_post != NULL
+
+    cdef void wake_all(self) noexcept:
+        cdef wait_node *to_post = NULL
+        enter_lock(&self.lock, False, True)
+        self.wake_ups += 1
+        notify_all(&self.waiters, &to_post)
+        leave_lock(&self.lock, False)
+        post(to_post)
+
+    cdef bint wait_until(self, int64_t deadline, const int64_t *now, int64_t before) except -1:
+        """Wait. Returns whether it was notified. Unless `now` is NULL: do not sleep if *now is no longer `before`.
+
+        again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
+        cdef wait_point p
+        make_point(&p, &self.waiters, &self.lock, False, True, poll_wake_ups, <void *>self)
+        p.forward = forward_wake_up
+        p.key = count_wait(self, 1)
+        try:
+            return wait_without_mutex(self, &p, deadline, now, before)
+        finally:
+            count_wait(self, -1)
+
+    cdef void forget_other_threads(self) noexcept:
+        mt_lock_reset(&self.lock)
+        keep_tasks(&self.waiters, PyThread_get_thread_ident())
+
+
+cdef int check_held(Condition c, str what) except -1:
+    if not c.mutex.locked():
+        raise RuntimeError(f"cannot {what} on un-acquired lock")
+    return 0
+
+
+cdef int64_t count_wait(Condition c, int64_t change) noexcept:
+    """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
+    cdef int64_t before
+    enter_lock(&c.lock, False, True)
+    c.waits += change
+    before = c.wake_ups
+    leave_lock(&c.lock, False)
+    return before
+
+
+cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const int64_t *now,
+                             int64_t before) except -1:
+    cdef long long slice_us = first_slice(True)
+    cdef int r
+    cdef object failure = None
+    cdef waiter *w = new_waiter(1, NULL)
+    if w == NULL:
+        raise MemoryError
+    r = prepare_to_wait(p, 1, w)
+    try:
+        c.mutex.release()
+    except BaseException:
+        if r == WAIT:
+            finish_wait(p, 1, w, False)
+        raise
+    # Who changes the number writes it before waking all. Either that has found this waiter, or its use of the list's
+    # lock makes the new number visible here.
+    if r == WAIT and now != NULL and now[0] != before:
+        finish_wait(p, 1, w, False)
+        r = MT_OK if p.woken else MT_TIMEOUT
+    if r == WAIT:
+        r = sleep_on_lists(p, 1, w, deadline, &slice_us)
+    if r == WAIT:
+        r = sleep_until_posted(p, 1, deadline)
+    if r != MT_OK and r != MT_TIMEOUT:
+        failure = failure_of(r)
+    failure = acquired(c.mutex, failure)
+    if failure is not None:
+        if r == MT_OK:
+            c.wake_one()
+        raise failure
+    return r == MT_OK
+
+
+cdef int poll_wake_ups(wait_point *p, bint parking) noexcept nogil:
+    """Whether a wake-up came since the wait began. What it was for the users of a condition check."""
+    return MT_OK if (<Condition>p.of).wake_ups != p.key else WAIT
+
+
+cdef void forward_wake_up(wait_point *p, wait_node **to_post) noexcept nogil:
+    notify(p.list, to_post)
+
+
+cdef object failure_of(int status):
+    """The exception of raise_if_failed()."""
+    try:
+        raise_if_failed(status)
+    except BaseException as error:
+        return error
+
+
+cdef object acquired(object mutex, object failure):
+    """Acquire the mutex even if signal handlers raise. Returns `failure`, or the first of their exceptions, or None."""
+    while True:
+        try:
+            mutex.acquire()
+            return failure
+        except BaseException as error:
+            failure = failure or error
