@@ -370,4 +370,4 @@ cdef object acquired(object mutex, object failure):
             mutex.acquire()
             return failure
         except BaseException as error:
-            failure = failure or error
+            failure = error if failure is None else failure

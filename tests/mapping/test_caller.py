@@ -1049,6 +1049,33 @@ def test_what_an_interrupted_call_has_left_is_done(way: str, monkeypatch: pytest
         assert other.result() == 2
 
 
+def test_calls_whose_successes_are_handled_together_all_fail_where_that_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handled: list[int] = []
+
+    def interrupted(items: list[Item]) -> None:
+        handled.append(len(items))
+        raise KeyboardInterrupt
+
+    gate = Gate()
+    with Caller(gate, workers=4) as caller:
+        futures = [caller.submit(value) for value in range(3)]
+        gate.wait_for(0, 1, 2)
+        runner: Any = caller._runner
+        with runner._lock, monkeypatch.context() as patched:
+            patched.setattr(runner.scheduler, "succeeded_alike", interrupted)
+            gate.opened.set()
+            wait_until(lambda: len(runner._events) == 3)
+            with pytest.raises(KeyboardInterrupt):
+                runner._handle()
+        runner.settle()
+        for future in futures:
+            with pytest.raises(RuntimeError, match="a signal handler has raised"):
+                future.result(timeout=DEADLINE)
+    assert handled == [3]
+
+
 def test_a_worker_tells_a_thread_that_its_call_came_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it handles that call alone, and its own success was handled by another thread."""
     with Threads() as threads, Caller(double) as caller:

@@ -350,8 +350,9 @@ class CallRunner(Runner):
         failing = self._failure is not None
         try:
             super()._handle()
-            # The failure is that of an interrupted event, which is lost, with its call. Where the Caller had stopped
-            # before, `_stop` is not called again, and that call is in `open` alone.
+            # The failure is that of an interrupted event, or of successes that were handled together. They are lost,
+            # with their calls. Where the Caller had stopped before, `_stop` is not called again, and these calls are
+            # in `open` alone.
             if failing and self.stopping:
                 self._drop(final=not self.workers.busy())
         except BaseException as error:

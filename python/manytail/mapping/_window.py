@@ -1,4 +1,5 @@
-"""The window: counts the items in flight, and says how many more may arrive. Its scheduler writes the counts.
+"""The window: counts the items in flight, how many there may be, and the bytes of those that are done. The scheduler
+counts what arrives, what is held back and what it drops; `fill_buffer` and `took` count the rest.
 
 size       max_in_flight if given; else it starts at 4 x workers x batch and doubles when a worker has nothing to run
            only because the window is full of items that wait for an earlier one, for their key, or for their look-up
@@ -72,8 +73,8 @@ class Window:
         self.held_bytes -= sum([item.size for item in items])
 
     def fill_buffer(self, items: Sequence[Item]) -> None:
-        """Count the first of these as taken: the first items of the output that are not. Without effect where the
-        buffer is full."""
+        """Count as taken as many of these as the buffer has room for. They are the output from its first item on that
+        is not counted so."""
         free = 0 if self.buffer_full else min(self.buffer - self.buffered, len(items))
         if self.sizeof is not None and free:
             for number, item in enumerate(islice(items, free), 1):
