@@ -238,8 +238,8 @@ class Gate:
         if self._passed and self.hands_over and self.ready.empty():  # else those in `ready` come first
             self.handed, self.hands_over = self._passed.pop(0), False
         if self._passed:
-            self._ready.put_many(self._passed)
-            self._passed.clear()
+            passed, self._passed = self._passed, []  # first: after an interruption they are not put a second time
+            self._ready.put_many(passed)
 
     def _limits_of(self, lane: Lane) -> LaneLimits:
         if lane.limits is None:
