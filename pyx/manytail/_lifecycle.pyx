@@ -6,7 +6,8 @@
     refuse_copy     the same for Python layers, with what to do instead
     at_fork         functions around each fork; nothing else registers with os
     tell_of_forks   a method that is called in the child of a fork
-    start_daemon    a thread whose first step the exit of the interpreter waits for
+    start_daemon    a thread whose first step the exit of the interpreter waits for; expect_daemon and daemon_began are
+                    the parts of it, for a thread that is started in another way
     unclosed        the ResourceWarning of what was not closed
     int_argument    the check of an integer
 
@@ -127,33 +128,45 @@ def after_fork_in_child(function):
 
 # ------------------------------------------------------------------------------------------------------ daemon threads
 # The exit of CPython 3.13 frees the states of other threads. A thread that begins beside that crashes.
-cdef set unbegun = set()                        # a held lock for each thread that was started and has not begun
+# A held lock for each thread that was started and has not begun. A dict, because its `pop` decides which call counts.
+cdef dict unbegun = {}
+
+
+def expect_daemon():
+    """Before a thread is started. Returns a token for daemon_began, which must follow, or the exit does not end."""
+    token = allocate_lock()
+    token.acquire()
+    unbegun[token] = True
+    return token
+
+
+def daemon_began(token):
+    """The first step of the thread, or the thread could not be started. The first call counts."""
+    if unbegun.pop(token, False):
+        token.release()
 
 
 def start_daemon(function, *arguments):
     """Call the function in a daemon thread. RuntimeError: the system has no more threads.
 
     It does not wait until the thread has begun, so that no signal handler is served in here."""
-    lock = allocate_lock()
-    lock.acquire()
-    unbegun.add(lock)
+    token = expect_daemon()
     try:
-        start_new_thread(run_daemon, (lock, function, arguments))
+        start_new_thread(run_daemon, (token, function, arguments))
     except BaseException:
-        unbegun.remove(lock)
+        daemon_began(token)
         raise
 
 
-def run_daemon(lock, function, arguments):
-    unbegun.remove(lock)
-    lock.release()
+def run_daemon(token, function, arguments):
+    daemon_began(token)
     function(*arguments)
 
 
 @atexit.register
 def await_daemons():
-    for lock in list(unbegun):
-        lock.acquire()
+    for token in list(unbegun):
+        token.acquire()
 
 
 at_fork(unbegun.clear)

@@ -20,8 +20,9 @@ from manytail._lock cimport enter as enter_lock, leave as leave_lock
 from manytail._waiting cimport *
 
 import threading
-from _thread import start_new_thread
 from contextvars import copy_context
+
+from manytail._lifecycle import start_daemon
 
 
 # ------------------------------------------------------------------------------------- locks and threads, uninterrupted
@@ -79,7 +80,7 @@ def start_thread(start):
         start()
         return
     started, problems = Event(), []
-    start_new_thread(copy_context().run, (call_and_tell, start, started, problems))
+    start_daemon(copy_context().run, call_and_tell, start, started, problems)
     started.wait()
     if problems:
         raise problems[0]

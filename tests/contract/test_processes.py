@@ -200,6 +200,7 @@ for coroutine in kept:
 STARTS = {
     "timer": "EntryQueue(ttl=3600.0).put(1)",
     "broker": "Broker().connect().call_later(3600.0, int)",
+    "map": "Thread(int, 'a worker').start()",
 }
 
 
@@ -210,18 +211,18 @@ def test_the_interpreter_exits_when_the_threads_that_were_started_have_begun(sta
 import time
 from manytail import EntryQueue, _lifecycle
 from manytail.broker import Broker
+from manytail.mapping._threads import Thread
 
-start = _lifecycle.start_new_thread
+start, bootstrap = _lifecycle.start_new_thread, Thread._bootstrap
 
-def late(function, args):
-    def begin():
-        time.sleep(0.2)
-        print("begins", flush=True)
-        function(*args)
+def begin(function, *args):
+    time.sleep(0.2)
+    print("begins", flush=True)
+    function(*args)
 
-    start(begin, ())
-
-_lifecycle.start_new_thread = late
+Thread._bootstrap = lambda thread: begin(bootstrap, thread)
+if {start!r} != "map":  # a map's thread is started by another one
+    _lifecycle.start_new_thread = lambda function, args: start(begin, (function, *args))
 {STARTS[start]}
 """)
     assert said == "begins\n"

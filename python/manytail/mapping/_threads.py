@@ -12,6 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
+from manytail._lifecycle import daemon_began, expect_daemon
 from manytail._sync import Event, start_thread
 
 
@@ -38,18 +39,29 @@ class Thread(threading.Thread):
         self._is_started = False  # `start` was not interrupted
         self._fate: dict[str, bool] = {}  # "runs": whether it does; who asks first decides it
         self._over = Event()
+        self._token: Any = None  # of the exit, which waits until this thread has begun
         self._joining: set[int] = set()  # threads in `join` of `threading`
 
     def start(self) -> None:
         try:
-            start_thread(super().start)
+            start_thread(self._start)
         except BaseException:
             self.never_runs()  # decides it, and then `threading`, which lists the thread for ever, keeps nothing alive
             raise
         self._is_started = True
 
+    def _start(self) -> None:
+        """Where no signal handler runs."""
+        self._token = expect_daemon()
+        try:
+            super().start()
+        except BaseException:
+            daemon_began(self._token)
+            raise
+
     def _bootstrap(self) -> None:
         """What the system's thread calls. Without memory `threading` may fail before it calls `run`."""
+        daemon_began(self._token)
         try:
             super()._bootstrap()  # type: ignore[misc]
         finally:
