@@ -25,7 +25,7 @@ import atexit
 import os
 from _thread import allocate_lock, start_new_thread
 from operator import index
-from weakref import WeakValueDictionary
+from weakref import ref
 
 cdef extern from "Python.h":
     int PyErr_WarnEx(PyObject *category, const char *message, Py_ssize_t stack_level) noexcept
@@ -42,7 +42,7 @@ cdef extern from "manytail/pygc.h":
 # The one place that registers with os. Functions run in the order of registration, which is the order of imports: a
 # pool is repaired after the queue that it is built on.
 cdef list before_fork = [], after_in_parent = [], after_in_child = []
-cdef object owners = WeakValueDictionary()      # id -> object whose _after_fork() is called
+cdef dict owners = {}       # id of a reference -> the reference, to an object whose _after_fork() is called
 
 
 cdef int at_fork(object in_child, object before=None, object in_parent=None) except -1:
@@ -57,8 +57,14 @@ cdef int at_fork(object in_child, object before=None, object in_parent=None) exc
 
 cdef int tell_of_forks(object owner) except -1:
     """Call owner._after_fork() in the child of each fork while the owner lives, after all functions of at_fork()."""
-    owners[id(owner)] = owner
+    reference = ref(owner, forget)
+    owners[id(reference)] = reference
     return 0
+
+
+def forget(reference):
+    """The object is gone. Compiled: if a signal handler raised in Python code here, its exception would be lost."""
+    owners.pop(id(reference), None)
 
 
 cdef int call_all(list functions) except -1:
@@ -82,7 +88,7 @@ def _after_fork_in_parent():
 def _after_fork_in_child():
     this_is_the_main_thread()
     call_all(after_in_child)
-    call_all([owner._after_fork for owner in list(owners.values())])
+    call_all([owner._after_fork for owner in [reference() for reference in list(owners.values())] if owner is not None])
 
 
 if hasattr(os, "register_at_fork"):

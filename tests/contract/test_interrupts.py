@@ -19,7 +19,9 @@ from support.queues import with_interrupt_pending
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from contract.structures import STRUCTURES
-from manytail import Full, MultiQueue
+from manytail import Consumer, EntryQueue, Full, MultiQueue, PubSubQueue
+from manytail._sync import Event, Mutex
+from manytail.queue import Queue
 
 pytestmark = pytest.mark.thread_unsafe(reason="signals go to the main thread")
 needs_posix_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on Windows")
@@ -297,3 +299,17 @@ try:
 except KeyboardInterrupt:
     print("done")
 """) == "done\n"
+
+
+@pytest.mark.parametrize("make", [MultiQueue, EntryQueue, Consumer, PubSubQueue, Queue, Event, Mutex])
+def test_no_python_code_runs_when_one_is_dropped(make):
+    """There the exception of a signal handler would be lost."""
+    made, ran = [make()], []
+    if hasattr(made[0], "close"):
+        made[0].close()
+    sys.setprofile(lambda frame, event, argument: ran.append(frame.f_code) if event == "call" else None)
+    try:
+        made.clear()
+    finally:
+        sys.setprofile(None)
+    assert ran == []
