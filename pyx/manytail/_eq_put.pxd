@@ -14,10 +14,11 @@ from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked
 from manytail._eq_cursors cimport locked_show
 from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
 from manytail._eq_get cimport locked_reserve, locked_wake_after_get, note_selector
-from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, value_added
+from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, key_record, value_added
 from manytail._eq_manager cimport *
 from manytail._eq_sorted cimport index_link, search_place, search_range
 from manytail._heap cimport heap_reserve
+from manytail._waiting cimport notify_all
 
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
@@ -101,6 +102,8 @@ cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept 
     q.event_count += 1          # a putter of the same key that is about to wait may replace e, without a free slot
     if old != NULL:
         locked_discard(q, old, REPLACED, fx)
+    elif (<key_record *>e.options.value_key).refs > 1:
+        notify_all(&q.putters, &fx.to_post)     # one of the same key may have waited for a free slot
 
 
 # ---------------------------------------------------------------------------------------------------------------- order

@@ -9,7 +9,7 @@ import pytest
 from support.counts import LONG, PART
 from support.entry_model import level_of
 from support.process import run_script
-from support.threads import run_all
+from support.threads import Threads, run_all, wait_asleep
 
 from manytail import EntryState, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
 
@@ -351,6 +351,20 @@ def test_closing_drops_superseded_entries():
     queue.put(("a", 2))
     subscription.close()
     assert items_of(queue.browse()) == [("a", 2)]
+
+
+def test_putters_of_one_key_that_wait_together_need_one_free_slot():
+    """The first takes the slot, the others replace what it has put."""
+    queue = LastValueQueue("q", key=lambda item: item[0], maxsize=2)
+    queue.put_many([("a", 1), ("b", 1)])
+    subscription = queue.subscribe()
+    with Threads() as threads:
+        putters = [threads.start(queue.put, ("c", n)) for n in range(3)]
+        wait_asleep(*putters)
+        subscription.get().ack()
+        for putter in putters:
+            putter.result()
+    assert [key for key, _ in items_of(queue.browse())] == ["b", "c"]
 
 
 def test_replacing_needs_no_room_in_a_full_queue():
