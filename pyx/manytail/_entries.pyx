@@ -1242,7 +1242,7 @@ cdef class EntryQueue:
         lock_order(q)
         now = q.counters
         available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubscriptions
-        born = locked_oldest(q)
+        born = locked_oldest_born(q)
         unlock_order(q)
         age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
         return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered,
