@@ -124,7 +124,7 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
     """Complete a release. The delivery has ended, and the state is AVAILABLE (due: 0) or HELD."""
     if unlikely(q.value_keys.n):
         # A put that replaces this entry needs no free slot. Wake the putters that wait. The event is for one that is
-        # about to wait (locked_poll_room).
+        # about to wait (locked_poll_free_slot).
         q.event_count += 1
         notify_all(&q.putters, &fx.to_post)
     if due:

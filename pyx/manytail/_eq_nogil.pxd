@@ -3,13 +3,13 @@
 # manytail`) and the native drivers.
 #
 # The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
-# unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate
+# unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an immediate
 # shutdown) keeps its item until destroy_nogil_queue.
 from libc.stdlib cimport calloc, free
 
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport *
-from manytail._eq_capacity cimport room_point
+from manytail._eq_capacity cimport free_slot_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_end, locked_release
 from manytail._eq_get cimport locked_take
@@ -137,7 +137,7 @@ cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int6
     e.priority_level = level_of(n.q, priority)
     r = put_once(n, e, &p)
     if unlikely(r == MT_FULL and deadline != ONCE):
-        room_point(&p, n.q, False)
+        free_slot_point(&p, n.q, False)
         while again(&p, 1, &r, deadline):
             r = put_once(n, e, &p)
     if r != MT_OK:
