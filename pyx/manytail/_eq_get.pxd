@@ -122,7 +122,7 @@ cdef inline bint note_selector(selector_results *v, subscription *s) noexcept no
 
 
 cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
-    """Collect the interested subscriptions of higher priority that e may suit. False: no memory."""
+    """Collect the rivals of s that e may suit. False: no memory."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL:
         if may_take(q, h, e) and not note_selector(found, h):

@@ -318,7 +318,7 @@ cdef inline bint locked_outranked(subscription *s, bint *filtered_above) noexcep
 
 
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
-    """Whether the subscription with that id is interested and has a higher priority than s."""
+    """Whether the subscription with that id is a rival of s."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL and h.id != id:
         h = next_above(s, h)

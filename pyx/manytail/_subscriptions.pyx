@@ -321,7 +321,7 @@ cdef class Subscription:
                 self.judge_unlocked(e, way != BY_CURSOR, &last)
             elif last.refused == WANTED:
                 break
-            elif way == BELOW and last.refused > 0 and not note_passed_for(&self.s, <uint32_t>last.refused):
+            elif way == BELOW and last.refused > 0 and not note_skipped_for(&self.s, <uint32_t>last.refused):
                 e, r = NULL, MT_NOMEM
                 break
             else:
