@@ -269,7 +269,7 @@ cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned)
     group_show_first(x, g)
 
 
-cdef inline bint group_removed(group_index *x, entry *e, bint assigned) noexcept nogil:
+cdef inline bint group_delivery_ended(group_index *x, entry *e, bint assigned) noexcept nogil:
     """e is no longer ACQUIRED. True: its group has no owner from here on, so others may take its entries."""
     cdef key_record *g = group_of(e)
     if g == NULL:

@@ -1,7 +1,7 @@
 """Subscriptions to entry queues: credit, waiting, selectors; and the iterators of browse().
 
 _eq_get.pxd has the algorithm. An unfiltered subscription takes entries by the queue's cursor. One with filters, or with
-rivals (filtered subscriptions of higher priority), searches: selectors run without the order lock, on a pinned entry,
+filtered rivals (_eq.pxd), searches: selectors run without the order lock, on a pinned entry,
 and after each the search begins again at the cursor. A get that finds nothing waits at the subscription's point
 (entries_point in _eq_manager.pxd), unless the queue's count of events has changed since its search. A notification
 that it cannot use is forwarded to another waiter.
