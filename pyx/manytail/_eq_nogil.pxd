@@ -98,7 +98,7 @@ cdef inline void drop_first(entry **dead, nogil_drop drop, void *arg) noexcept n
 
 
 cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
-    """How many entries are AVAILABLE; depth: or ACQUIRED or HELD."""
+    """The number of AVAILABLE entries; depth: and of ACQUIRED and HELD ones."""
     cdef int64_t found
     lock_order(n.q)
     found = n.q.available + (n.q.acquired + n.q.held if depth else 0)
@@ -115,7 +115,7 @@ cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil
 
 # ------------------------------------------------------------------------------------------------------------------ put
 cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil:
-    """One attempt: MT_OK, MT_FULL or MT_SHUTDOWN."""
+    """One try: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
     begin_hold(n.q, &fx)
@@ -126,6 +126,7 @@ cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil
 
 
 cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int64_t deadline) noexcept nogil:
+    """As put_once(), or MT_TIMEOUT or MT_NOMEM."""
     cdef entry *e = entry_new(False)
     cdef wait_point p
     cdef int r
