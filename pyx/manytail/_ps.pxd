@@ -1005,7 +1005,7 @@ cdef inline int take_many(
 
 
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
-    """One try, with the status of locked_next(). *trim_next: the caller trims."""
+    """One try, with the status of locked_next(). *trim_next: the caller trims, whatever the status."""
     cdef wait_node *to_post = NULL
     cdef bint sole
     cdef int64_t seq
@@ -1291,8 +1291,8 @@ cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
 
 
 cdef inline void capacity_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
-    """Make free slots for n messages, or for as many as maxsize allows, by dropping the oldest. maxsize is read once,
-    so that changing it drops nothing. The caller trims."""
+    """Make free slots for n messages, or as many as maxsize allows, by dropping the oldest. A publisher or a joiner may
+    be faster: then call it again. maxsize is read once, so that changing it drops nothing. The caller trims."""
     # relaxed because: a new maxsize holds for calls that begin later
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
     if maxsize > 0:
