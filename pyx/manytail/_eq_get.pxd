@@ -170,7 +170,7 @@ cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woke
 
 
 cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
-    """Release the entries that are reserved for waiters that have given up."""
+    """Release the entries that are reserved for waiters that will not fetch them."""
     cdef entry *e
     while s.nreserved > s.notified:
         e = s.reserved_first

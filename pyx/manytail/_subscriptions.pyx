@@ -459,8 +459,8 @@ cdef class Subscription:
         p.forwarded = entry_was_forwarded
 
     cdef void release_unclaimed(self) noexcept:
-        """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
-        dead letters run Python code."""
+        """Release the entries that are reserved for waiters that will not fetch them. A pending exception is kept,
+        because dead letters run Python code."""
         cdef PyObject *kind
         cdef PyObject *error
         cdef PyObject *trace
