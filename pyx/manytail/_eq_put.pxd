@@ -4,8 +4,6 @@
 # and counts it (locked_enter), wakes whoever may take it, and drops the oldest entries if there are too many, without
 # unlocking in between. The entry stays at its place until it is dead.
 #
-# The place: q.place links the entry (a sorted queue, _orders.pyx). If it is NULL, the entry is appended to its level.
-#
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
 # get before the lock is released, so no other subscription sees it.
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink

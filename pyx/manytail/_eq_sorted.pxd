@@ -11,8 +11,6 @@
 # them. That stays true while other entries come and go; only renumbering (`epoch`) makes the search begin again. The
 # leaf and the slot that it found are right only while `version` is unchanged.
 #
-# A full leaf moves entries to a neighbour with free slots, else it is split.
-#
 # Everything here is called under the order lock.
 #
 # Invariants
