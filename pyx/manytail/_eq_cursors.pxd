@@ -142,7 +142,7 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
 # says for which rivals it has skipped any. If one of those is no longer interested, the skipped entries may be takable,
 # so the cursor begins again at the first entry.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
-    """Call it before each use of s.below: open it, or rewind it if one of below_ids is no rival now. False: no memory."""
+    """Open s.below, or rewind it if one of below_ids is no rival now. Before each use of it. False: no memory."""
     cdef int64_t i
     if not s.below_open:
         if not open_cursor(q, &s.below, False):
