@@ -136,7 +136,7 @@ cdef class Points:
             self.credit.notify()
 
     cdef void release_unclaimed(self) noexcept:
-        """Release the entries that are reserved for waiters that have given up. A pending exception is kept."""
+        """Release the entries that are reserved for waiters that will not fetch them. A pending exception is kept."""
         cdef Subscription s
         for s in self.subs:
             s.release_unclaimed()

@@ -62,7 +62,7 @@ cdef class EntryQueue:
     cdef int put_one(self, item, int64_t deadline, headers, priority, ttl, delay, group, origin) except -1
     cdef int put_runs(self, tuple items, int64_t deadline, priority, origin, int64_t *count) except -1
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
-    cdef int64_t room_for_run(self) noexcept nogil
+    cdef int64_t longest_run(self) noexcept nogil
     cdef int release_run(self, entry *e) except -1
     cdef void run_effects(self, effects *fx) noexcept
     cdef void notify_thread(self) noexcept

@@ -656,7 +656,7 @@ cdef class EntryQueue:
                         int r) except -1:
         """Continue after the first try returned r. MT_OK; DENIED: see hand_over_once(). v: NULL unless the tries are
         hand_over_once()."""
-        room_point(p, self.q, True)
+        free_slot_point(p, self.q, True)
         try:
             while r != MT_OK and r != DENIED:
                 if r == SLOW:
@@ -794,11 +794,11 @@ cdef class EntryQueue:
         the next one has to be put by put_one()."""
         cdef entry *first = NULL
         cdef entry **last = &first
-        cdef int64_t room = self.room_for_run(), n = 0
+        cdef int64_t longest = self.longest_run(), n = 0
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
         try:
-            while n < room and at + n < len(items):
+            while n < longest and at + n < len(items):
                 last[0] = self.make(items[at + n], None, priority, None, ZERO, None, origin, NULL)
                 last = &last[0].after.dead_next
                 n += 1
@@ -813,18 +813,18 @@ cdef class EntryQueue:
                 self.release_run(first)
         return n
 
-    cdef int64_t room_for_run(self) noexcept nogil:
+    cdef int64_t longest_run(self) noexcept nogil:
         """How many items a run may have. 0: each has to be put by itself, because it has to wait or overflows."""
         cdef entry_queue *q = self.q
-        cdef int64_t room = RUN
+        cdef int64_t longest = RUN
         lock_order(q)
         if q.maxsize > 0:
             if q.overflow == OVERFLOW_DROP or locked_full(q):
-                room = 0
+                longest = 0
             else:
-                room = min(room, q.maxsize - depth_of(q))
+                longest = min(longest, q.maxsize - depth_of(q))
         unlock_order(q)
-        return room
+        return longest
 
     cdef int release_run(self, entry *e) except -1:
         cdef entry *following
@@ -1242,7 +1242,7 @@ cdef class EntryQueue:
         lock_order(q)
         now = q.counters
         available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubscriptions
-        born = locked_oldest(q)
+        born = locked_oldest_born(q)
         unlock_order(q)
         age = None if born == 0 else max(0.0, (mt_now_ns() - born) / 1e9)
         return QueueStats(available, acquired, held, available + acquired + held, now.enqueued, now.delivered,
@@ -1317,7 +1317,7 @@ cdef PendingPut pending_put(EntryQueue queue, item, dict options):
     headers, priority, ttl, delay, group, origin, immediate = given_options("aput", options, APUT_OPTIONS)
     it.q = queue
     it.immediate = bool(immediate)
-    room_point(&it.p, queue.q, True)
+    free_slot_point(&it.p, queue.q, True)
     if it.immediate:
         e = queue.make_immediate(item, headers, priority, ttl, delay, group, origin, &it.found)
     else:

@@ -21,22 +21,23 @@
 # both.
 #
 # Terms. Credit: how many entries a subscription may hold without acknowledging them. Filters: selector, origin, start,
-# groups. Idle: closed, suspended or without credit; else a subscription is interested. It is outranked by an interested
-# subscription of higher priority, which has the first claim to each entry that it wants.
+# groups. Idle: closed, suspended or without credit; else a subscription is interested. Rivals of a subscription: the
+# interested ones of higher priority. They outrank it, and have the first claim to each entry that they want.
 #
-# Locks. "locked_" functions are called with the order lock held. They run no Python code and wait for nothing but the
-# lock of a shared credit, which is always taken after an order lock. What runs Python code is collected in `effects`
-# and done after unlocking. Progress: blocking.
+# Locks. "locked_" functions are called with the order lock held, others too if they use what it guards, as depth_of()
+# does. "credit_locked_": with the lock of a shared credit, which is always taken after an order lock. No call waits for
+# anything else under the order lock, and none runs Python code: that is collected in `effects` and done after
+# unlocking. An entry is not called locked: it has LOCK, a bit of its word, or not. Progress: blocking.
 #   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock word is not used.
 #   objects: items are Python objects, and each handle gets references; callers are attached. Else they are detached.
 #
 # Invariants
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
-#       Exception: subscription.below passes entries that a subscription of below_ids wants (_eq_cursors.pxd).
+#       Exception: subscription.below skips entries that a subscription of below_ids wants (_eq_cursors.pxd).
 #   E3  An entry is in its holder's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
-#       `owner` is set. The `used` of a shared credit is the sum of nacquired, and of what gets that are about to
-#       acquire have taken. It never exceeds the limit.
+#       `owner` is set. The `used` of a shared credit is the sum of nacquired, plus one for each entry that is about to
+#       be acquired. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from cpython.ref cimport PyObject
@@ -129,7 +130,7 @@ ctypedef struct subscription:
     bint exclusive
     bint suspended
     mt_atomic_u32 closed        # written under the order lock: is_closed()
-    bint filtered               # has a selector, an origin, a start or groups, or browses
+    bint filtered               # has a selector, an origin or a start, or browses, or its queue has groups
     bint any_entry              # no selector, origin or start, and does not browse: at most groups filter
     void *selector              # borrowed from the Subscription, or NULL
     const void *origin          # only compared by identity
@@ -142,9 +143,9 @@ ctypedef struct subscription:
     entry *reserved_first
     entry *reserved_last
     cursor *cursor_in_use       # the queue's shared one, or own_cursor
-    cursor own_cursor           # of a filtered one; not open with groups, which have heaps, or walk
+    cursor own_cursor           # open if it is filtered, and browses or its queue has no groups
     heap own                    # with groups: the first AVAILABLE entry of each group that it owns
-    cursor below                # skips what the subscriptions of below_ids want: see "outranked by filters"
+    cursor below                # skips what the subscriptions of below_ids want (_eq_cursors.pxd)
     uint32_t *below_ids
     int64_t nbelow_ids
     bint below_open
@@ -319,7 +320,7 @@ cdef inline void set_closed(subscription *s) noexcept nogil:
     mt_store_relaxed_u32(&s.closed, 1)      # relaxed because: see is_closed()
 
 
-# For callers without the lock:
+# These two take the order lock:
 cdef inline bint is_shut(entry_queue *q) noexcept nogil:
     cdef bint shut
     lock_order(q)
@@ -336,7 +337,7 @@ cdef inline int64_t maxsize_of(entry_queue *q) noexcept nogil:
     return maxsize
 
 
-cdef inline int64_t depth_of(entry_queue *q) noexcept nogil:
+cdef inline int64_t depth_of(entry_queue *q) noexcept nogil:        # under the order lock
     return q.available + q.acquired + q.held
 
 
@@ -349,7 +350,7 @@ cdef inline uint16_t level_of(entry_queue *q, int64_t priority) noexcept nogil:
     return <uint16_t>(q.nlevels - 1 - max(0, min(priority - q.priority_offset, <int64_t>q.nlevels - 1)))
 
 
-cdef inline int64_t locked_oldest(entry_queue *q) noexcept nogil:
+cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
     """The put time of the oldest entry, 0: there is none."""
     cdef int64_t born = 0
     cdef uint32_t i

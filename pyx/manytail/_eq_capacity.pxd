@@ -14,8 +14,8 @@ from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, 
 
 
 cdef inline bint locked_full(entry_queue *q) noexcept nogil:
-    """Whether a put has to wait or is refused. With OVERFLOW_BLOCK a queue that was full stays so until the depth is
-    down to the low watermark."""
+    """Whether a put has to wait or is refused. Sets `throttled`: with OVERFLOW_BLOCK a queue that was full stays so
+    until the depth is down to the low watermark."""
     if likely(q.maxsize <= 0):
         return False
     if q.overflow == OVERFLOW_BLOCK:
@@ -49,6 +49,7 @@ cdef inline void locked_notify_putters(entry_queue *q, wait_node **to_post) noex
 
 
 cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low_watermark, effects *fx) noexcept nogil:
+    """A higher limit ends `throttled`, whatever the low watermark. Drops nothing."""
     if maxsize > q.maxsize or maxsize <= 0:
         q.throttled = False
     q.maxsize = maxsize
@@ -59,20 +60,21 @@ cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-cdef inline void room_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
-    """A putter waits until there is a free slot; in a last-value queue also until its entry may replace another one."""
-    make_point(p, &q.putters, &q.lock, q.gil_locked, attached, locked_poll_room, q)
-    p.forward = locked_forward_room
+cdef inline void free_slot_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
+    """A putter waits until there is a free slot; in a last-value queue also until an event, after which its entry may
+    replace another one. The try sets `key`, as for entries_point()."""
+    make_point(p, &q.putters, &q.lock, q.gil_locked, attached, locked_poll_free_slot, q)
+    p.forward = locked_forward_free_slot
 
 
-cdef inline int locked_poll_room(wait_point *p, bint parking) noexcept nogil:
+cdef inline int locked_poll_free_slot(wait_point *p, bint parking) noexcept nogil:
     cdef entry_queue *q = <entry_queue *>p.of
     if q.shut or not locked_full(q) or (q.value_keys.n and q.event_count != p.key):
         return MT_OK
     return WAIT
 
 
-cdef inline void locked_forward_room(wait_point *p, wait_node **to_post) noexcept nogil:
+cdef inline void locked_forward_free_slot(wait_point *p, wait_node **to_post) noexcept nogil:
     locked_notify_putters(<entry_queue *>p.of, to_post)
 
 
@@ -96,7 +98,7 @@ cdef inline void leave_dead_letter_call(entry_queue *q, dead_letter_call *here) 
 
 
 cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
-    """Whether the calling thread is inside the dead-letter callable of this queue."""
+    """Under the order lock: whether the calling thread is inside the dead-letter callable of this queue."""
     cdef dead_letter_call *r = q.dead_letter_calls
     cdef unsigned long me
     if likely(r == NULL):

@@ -56,11 +56,11 @@ cdef inline void cursor_rewind(entry_queue *q, cursor *c) noexcept nogil:
     redeliveries_free(&c.redeliveries)
 
 
-cdef inline entry *level_first(entry_list *l, cursor_position *p, int wanted) noexcept nogil:
-    """The first entry from the position on with state <= wanted, or NULL. The position moves there."""
+cdef inline entry *level_first(entry_list *l, cursor_position *p, int last_state) noexcept nogil:
+    """The first entry from the position on with state <= last_state, or NULL. The position moves there."""
     cdef entry *e = position_at(p)
     cdef entry *was = e
-    while e != NULL and state_of(e) > wanted:
+    while e != NULL and state_of(e) > last_state:
         e = e.next
     if unlikely(e != was):
         position_move(l, p, e)
@@ -101,7 +101,7 @@ cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
 
 
 cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil:
-    """Pass the entry that cursor_first returned."""
+    """Pass the entry that cursor_first returned: it is acquired, or not wanted."""
     cdef cursor_position *p = &c.positions[e.priority_level]
     if likely(position_at(p) == e):
         position_move(&q.lists[e.priority_level], p, e.next)
@@ -138,12 +138,11 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
 
 
 # ------------------------------------------------------------------------------------------------- outranked by filters
-# A subscription with filtered subscriptions of higher priority (rivals) must skip the entries that these want. Its
-# cursor `below` does that, and below_ids says for which rivals it has skipped any. If one of those is no longer
-# interested, the skipped entries may be takable, so the cursor begins again at the head.
+# A subscription with filtered rivals must skip the entries that these want. Its cursor `below` does that, and below_ids
+# says for which rivals it has skipped any. If one of those is no longer interested, the skipped entries may be takable,
+# so the cursor begins again at the first entry.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
-    """Call it before each use of s.below: open it, or rewind it if an entry that it has skipped may be takable. False:
-    no memory."""
+    """Open s.below, or rewind it if one of below_ids is no rival now. Before each use of it. False: no memory."""
     cdef int64_t i
     if not s.below_open:
         if not open_cursor(q, &s.below, False):
@@ -162,7 +161,7 @@ cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept 
     return True
 
 
-cdef inline bint note_passed_for(subscription *s, uint32_t id) noexcept nogil:
+cdef inline bint note_skipped_for(subscription *s, uint32_t id) noexcept nogil:
     """s.below skips an entry for the rival with that id. False: no memory."""
     cdef int64_t i
     cdef uint32_t *longer

@@ -1,8 +1,8 @@
 # How deliveries and entries of an entry queue end (_eq.pxd). Private.
 #
-# A delivery ends when its holder acks, rejects or releases the entry. It also ends when the holder has unlocked the
-# entry and the entry is discarded. An entry ends when it is acked, rejected or discarded: `entry.reason` says why. It
-# is then dead: DEQUEUED, and at once DELETED.
+# A delivery ends when its holder acks, rejects or releases the entry. It also ends when the holder has cleared LOCK and
+# the entry is discarded. An entry ends when it is acked, rejected or discarded: `entry.reason` says why. It is then
+# dead: DEQUEUED, and at once DELETED.
 #
 # One compare-and-swap of the entry's state word decides which of several calls ends a delivery (_entry.pxd). The order
 # lock is held for the swap and for all that follows from it: unlinking, counts, credit, wake-ups. Dropping the item and
@@ -36,7 +36,7 @@ cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
 
 
 cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Remove e from its holder's list and return its credit. A shared credit is locked by the caller."""
+    """Remove e from its holder's list and return its credit. The caller holds the lock of a shared credit."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
     if unlikely(s == NULL):
@@ -45,15 +45,15 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     e.owner = NULL
     s.nacquired -= 1
     if unlikely(q.groups != GROUPS_NONE) \
-            and group_removed(&q.groups_takable, e, q.groups == GROUPS_ASSIGNED):
+            and group_delivery_ended(&q.groups_takable, e, q.groups == GROUPS_ASSIGNED):
         locked_wake_many(q, 1, fx)
     if unlikely(s.limit > 0 or s.credit != NULL):
         locked_credit_back(q, s, fx)
 
 
 cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
-    """ACQUIRED -> dead, by the holder of that delivery. A shared credit is locked. False: the delivery has already
-    ended."""
+    """ACQUIRED -> dead, by the holder of that delivery. The caller holds the lock of a shared credit. False: the
+    delivery has already ended."""
     if unlikely(not entry_dequeue(&e.word, delivery)):
         return False
     locked_end_delivery(q, e, fx)
@@ -101,7 +101,7 @@ cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int
             locked_end_delivery(q, e, fx)
             locked_released(q, e, due, fx)
     unlock_credit(c)
-    # The depth is unchanged, but e can be dropped now: overflow spares a locked entry.
+    # The depth is unchanged, but e can be dropped now: overflow spares an entry with LOCK.
     if unlikely(locked_overflows(q)) and done and is_linked(e):
         locked_drop_oldest(q, NULL, fx)
     return done
@@ -121,10 +121,10 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
 
 
 cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
-    """Complete a release. The delivery has ended, and the state is AVAILABLE (due: 0) or HELD."""
+    """Complete a release whose delivery has ended: the state is AVAILABLE (due: 0) or HELD."""
     if unlikely(q.value_keys.n):
         # A put that replaces this entry needs no free slot. Wake the putters that wait. The event is for one that is
-        # about to wait (locked_poll_room).
+        # about to wait (locked_poll_free_slot).
         q.event_count += 1
         notify_all(&q.putters, &fx.to_post)
     if due:
@@ -138,11 +138,11 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
 
 
 cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
-    """Unlock an ACQUIRED entry: expiry, purge and overflow may discard it from now on. Expire or drop it at once if
-    that is due. False: the delivery has ended, or the entry is not locked."""
+    """Clear LOCK of an ACQUIRED entry: expiry, purge and overflow may discard it from now on. Expire or drop it at once
+    if that is due. False: the delivery has ended, or LOCK is not set."""
     if not entry_unlock(&e.word, delivery):
         return False
-    # If it expires later, its timer is set since the put: only locked_run_due_timers removes it, when its time is over.
+    # If it expires later, it has a timer since the put: only locked_run_due_timers removes it, when its time is over.
     if e.options != NULL and e.options.expires and e.options.expires <= mt_now_ns():
         locked_discard(q, e, EXPIRED, fx)
     if locked_overflows(q):
@@ -214,7 +214,7 @@ cdef inline void locked_count_ended(entry_queue *q, uint32_t reason) noexcept no
 
 
 cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
-    """AVAILABLE, HELD, or ACQUIRED and not locked -> dead. False: e is locked or dead."""
+    """AVAILABLE, HELD, or ACQUIRED without LOCK -> dead. False: e has LOCK, or is dead."""
     if not locked_discard_one(q, e, reason, fx):
         return False
     if unlikely(q.shut):
@@ -245,8 +245,8 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
     return done
 
 
-cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unlocked, effects *fx) noexcept nogil:
-    """Discard all AVAILABLE and HELD entries. unlocked: also ACQUIRED ones that are not locked. Returns how many."""
+cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint steal, effects *fx) noexcept nogil:
+    """Discard all AVAILABLE and HELD entries. steal: also ACQUIRED ones without LOCK. Returns how many."""
     cdef int64_t n = 0
     cdef uint32_t i
     cdef entry *e
@@ -255,7 +255,7 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unl
         e = q.lists[i].first
         while e != NULL:
             following = e.next
-            if unlocked or state_of(e) <= HELD:
+            if steal or state_of(e) <= HELD:
                 n += locked_discard_one(q, e, reason, fx)
             e = following
     if q.shut and n:
@@ -264,8 +264,8 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint unl
 
 
 cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) noexcept nogil:
-    """Discard entries until the depth is at most maxsize. It stays above if the entries that are left are locked or
-    `spared` (NULL: none). Order: the least urgent level first, and in a level the first entry first. A sorted queue
+    """Discard entries until the depth is at most maxsize. It stays above if the entries that are left have LOCK or
+    are `spared` (NULL: none). Order: the least urgent level first, and in a level the first entry first. A sorted queue
     discards in the order of arrival."""
     cdef entry *e
     cdef entry *following
@@ -316,7 +316,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
         e = <entry *>q.timers.items[0].member
         if e.options.expires and e.options.expires <= now:
             if not locked_discard(q, e, EXPIRED, fx):
-                timers_remove(&q.timers, e)         # its holder has locked it; unlock and release check the time
+                timers_remove(&q.timers, e)         # it has LOCK; unlock and release check the time
         elif entry_unhold(&e.word):
             q.held -= 1
             q.available += 1

@@ -2,16 +2,16 @@
 #
 # locked_take is one try of a get. An unfiltered subscription gets the first AVAILABLE entry from the cursor that all of
 # them share: O(1). SLOW means that Python code has to decide, the selector of this subscription or of one that outranks
-# it. Then Subscription.search (_subscriptions.pyx) takes over: it asks selectors between two holds of the order lock,
-# and acquires by locked_start_delivery.
+# it. Then Subscription.search (_subscriptions.pyx) takes over: it asks selectors without the order lock, and acquires
+# under it, by locked_start_delivery.
 #
 # put(immediate=True) acquires its entry for a getter that waits, and reserves it: the entry is in the subscription's
 # list `reserved` until that getter, which was notified, fetches it by locked_take_reserved.
 #
 # Invariant
-#   G1  nreserved <= notified. Two exceptions. A notified waiter was cancelled: locked_release_unclaimed follows. A
-#       notified Consumer took an entry of another queue: then any get of the subscription fetches reserved entries
-#       first.
+#   G1  nreserved <= notified, unless a notified waiter did not fetch its entry. If it was cancelled,
+#       locked_release_unclaimed follows. If it is a Consumer that took an entry of another queue, or is gone since a
+#       fork, any get of the subscription fetches reserved entries first.
 from libc.stdlib cimport realloc
 
 from manytail._entry cimport acquired_append, acquired_remove, entry, entry_acquire, entry_word, word_delivery
@@ -25,7 +25,8 @@ from manytail._waiting cimport TASKS, THREADS, notify_first
 
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
                             effects *fx) noexcept nogil:
-    """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription. SLOW: filters decide."""
+    """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription, with the
+    references of a handle. Else MT_EMPTY, NO_CREDIT, CLOSED, or SLOW: filters decide."""
     cdef bint filtered_above
     cdef int r = locked_usable(s)
     cdef entry *e
@@ -71,7 +72,7 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
 
 
 cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """After s has acquired an entry, wake the waiters of this queue whose condition that changes. If s shares a credit,
+    """After s has acquired an entry, wake the waiters of this queue that can go on because of it. If s shares a credit,
     Credit.interest_changed (_subscriptions.pyx) wakes those of other queues."""
     if q.nranks > 1 and (s.limit > 0 or s.credit != NULL) and not has_credit(s):
         locked_wake_many(q, q.available, fx)        # s has no credit left, so it outranks nobody
@@ -83,7 +84,7 @@ cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
     """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others hold do not
-    count, though they may be released. False where only a search that asks the selector can tell."""
+    count, though they may be released. False also if s lacks credit, or only asking its selector can tell."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
@@ -105,7 +106,7 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 
 # ------------------------------------------------------------------------------------------------------------ selectors
 cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
-    """Add the selector of s to those to be asked. False: no memory."""
+    """Add the selector of s, with a reference, to those to be asked. Under the order lock. False: no memory."""
     cdef selector_result *longer
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
@@ -122,7 +123,7 @@ cdef inline bint note_selector(selector_results *v, subscription *s) noexcept no
 
 
 cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
-    """Collect the interested subscriptions of higher priority that e may suit. False: no memory."""
+    """Collect the rivals of s that e may suit. False: no memory."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL:
         if may_take(q, h, e) and not note_selector(found, h):
@@ -146,7 +147,7 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
 
 
 cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
-    """Move e from the reserved entries to the held ones."""
+    """Move e from the reserved entries to the acquired ones."""
     acquired_remove(&s.reserved_first, &s.reserved_last, e)
     acquired_append(&s.acquired_first, &s.acquired_last, e)
     e.reserved = False
@@ -169,7 +170,7 @@ cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woke
 
 
 cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
-    """Release the entries that are reserved for waiters that have given up."""
+    """Release the entries that are reserved for waiters that will not fetch them."""
     cdef entry *e
     while s.nreserved > s.notified:
         e = s.reserved_first

@@ -13,8 +13,7 @@
 #   subscription.own        the first AVAILABLE entry of each group that the subscription owns
 # The heaps may hold more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
 #
-# Last values. A record has the entry that was put last. A put removes the one before it, unless a subscription holds
-# it.
+# Last values. A record has the entry that was put last. A put removes the one before it, unless that is ACQUIRED.
 #
 # Everything here is called under the order lock.
 #
@@ -56,7 +55,7 @@ ctypedef struct key_search:     # of the record of one key
 
 ctypedef struct group_index:
     heap anybody
-    bint lost                   # there was no memory to add an entry: each get walks over the list
+    bint lost                   # there was no memory to add an entry: from then on each get walks the list
 
 
 # ---------------------------------------------------------------------------------------------------------------- table
@@ -65,7 +64,7 @@ cdef inline key_record **bucket_of(key_table *t, Py_hash_t hash) noexcept nogil:
 
 
 cdef inline bint key_table_grow(key_table *t) noexcept nogil:
-    """Make room for one more. False: no memory."""
+    """Grow the table if it is full. False: no memory."""
     cdef int64_t was = t.nbuckets, i
     cdef int64_t nbuckets = was * 2 if was else 16
     cdef key_record **old = t.buckets
@@ -102,8 +101,8 @@ cdef inline void begin_key_search(key_search *s, Py_hash_t hash, void *key) noex
 
 
 cdef inline key_record *next_record(key_table *t, key_search *s, bint *found) noexcept nogil:
-    """Pin the next record that may be the key's. *found: it is, or was made for it. Else the caller compares the keys
-    without the lock; the record is in `tried`. NULL: no memory."""
+    """Pin the next record that may be the key's. Sets *found if it is the key's, or was made for it. Else the caller
+    compares the keys without the lock; the record is in `tried`. NULL: no memory."""
     cdef key_record *k = candidate(t, s)
     if k == NULL:
         k = add_record(t, s)
@@ -269,8 +268,8 @@ cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned)
     group_show_first(x, g)
 
 
-cdef inline bint group_removed(group_index *x, entry *e, bint assigned) noexcept nogil:
-    """e is no longer ACQUIRED. True: its group has no owner from here on, so others may take its entries."""
+cdef inline bint group_delivery_ended(group_index *x, entry *e, bint assigned) noexcept nogil:
+    """e is no longer ACQUIRED. True: its group has lost its owner, so others may take its entries."""
     cdef key_record *g = group_of(e)
     if g == NULL:
         return False
@@ -291,7 +290,7 @@ cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
 
 cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint assigned,
                                key_record **released) noexcept nogil:
-    """The subscription of `own` closes and gives up its groups."""
+    """The subscription of `own` closes: its groups have no owner."""
     cdef key_record *g
     cdef key_record *following
     cdef int64_t i
@@ -309,7 +308,7 @@ cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint ass
 
 
 cdef inline void groups_renumbered(group_index *x, key_table *t) noexcept nogil:
-    """Entries were renumbered: their keys in the heaps change."""
+    """Entries were renumbered: read their orders again. The caller does so for each subscription.own."""
     cdef key_record *g
     cdef int64_t i
     redeliveries_shrink(&x.anybody)

@@ -90,7 +90,7 @@ cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) no
 
 
 cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Discard e in whatever state, without counting it in the totals."""
+    """Discard e, which is linked, in any state and also with LOCK, without counting it in the totals."""
     cdef int was = state_of(e)
     cdef shared_credit *c = lock_credit_of_holder(e)
     if e.reserved:
@@ -247,7 +247,7 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
 # without because CPython stops the world first, and nothing here detaches in the middle of a change (E5). So the
 # child's structures are consistent. It resets the locks and forgets the waiters of the other threads.
 cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept nogil:
-    """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
+    """In the child of a fork: reset the locks, keep only waiting tasks of the forking thread (A6 of _waiting.pxd)."""
     cdef entry_queue *q = r.first
     cdef shared_credit *c = r.first_credit
     while c != NULL:

@@ -12,7 +12,7 @@
 #       the order lock is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
-#       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
+#       notified waiter that does not try again, or cannot take what others may take, notifies another one. So E4 holds.
 from libc.stdlib cimport calloc, free
 
 from manytail._entry cimport entry
@@ -167,7 +167,7 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
 
 
 cdef inline void locked_answer(subscription *s) noexcept nogil:
-    """Count a notification of s as answered: its waiter tries again, or has given up."""
+    """Count a notification of s as answered: its waiter tries again, or never will."""
     if s.notified > 0:          # in the child of a fork it was reset to 0
         s.notified -= 1
     locked_relist(s.q, s)
@@ -318,7 +318,7 @@ cdef inline bint locked_outranked(subscription *s, bint *filtered_above) noexcep
 
 
 cdef inline bint locked_is_rival(subscription *s, uint32_t id) noexcept nogil:
-    """Whether the subscription with that id is interested and has a higher priority than s."""
+    """Whether the subscription with that id is a rival of s."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL and h.id != id:
         h = next_above(s, h)
@@ -342,32 +342,33 @@ cdef inline bint take_shared_credit(shared_credit *c) noexcept nogil:
 
 
 cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
+    """Undo take_shared_credit(). With a limit, an event under the credit's lock has to follow. Progress: lock-free."""
     # pairs with: mt_cas_acq_rel in take_shared_credit
     mt_fetch_add_acq_rel_i64(&c.used, -1)
 
 
 cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """After `nacquired` was reduced: return shared credit, and notify a waiter of s. A shared credit is locked."""
+    """After `nacquired` was reduced: return shared credit, whose lock the caller holds, and notify a waiter."""
     if s.credit != NULL:
         return_shared_credit(s.credit)
         # relaxed because: the limit is set once, before the Consumer has a subscription
         if mt_load_relaxed_i64(&s.credit.limit) > 0:
-            locked_credit_notify(s.credit, fx)
+            credit_locked_notify(s.credit, fx)
     q.event_count += 1
     locked_relist(q, s)
     if s.waiters.n:
         locked_notify(q, s, fx)
 
 
-cdef inline void locked_credit_notify(shared_credit *c, effects *fx) noexcept nogil:
-    """Notify the waiters of a Consumer, whichever queues they wait for. The credit is locked."""
+cdef inline void credit_locked_notify(shared_credit *c, effects *fx) noexcept nogil:
+    """Notify the waiters of a Consumer, whichever queues they wait for."""
     c.event_count += 1
     notify_all(&c.waiters, &fx.to_post)
 
 
 cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
     lock_credit(c)
-    locked_credit_notify(c, fx)
+    credit_locked_notify(c, fx)
     unlock_credit(c)
 
 
@@ -406,8 +407,8 @@ cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexce
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
     """The point at which a get of a Consumer waits for an event of the credit. The get stores the credit's event_count
     in `key` before it tries the queues, so credit that comes back during the try is not missed."""
-    make_point(p, &c.waiters, &c.lock, c.gil_locked, True, locked_poll_credit, c)
+    make_point(p, &c.waiters, &c.lock, c.gil_locked, True, credit_locked_poll, c)
 
 
-cdef inline int locked_poll_credit(wait_point *p, bint parking) noexcept nogil:
+cdef inline int credit_locked_poll(wait_point *p, bint parking) noexcept nogil:
     return MT_OK if (<shared_credit *>p.of).event_count != p.key else WAIT

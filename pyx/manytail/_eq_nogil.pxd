@@ -3,13 +3,13 @@
 # manytail`) and the native drivers.
 #
 # The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
-# unless an event came in between: entries_point(), room_point(). An entry that the queue itself ends (an immediate
+# unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an immediate
 # shutdown) keeps its item until destroy_nogil_queue.
 from libc.stdlib cimport calloc, free
 
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
 from manytail._eq cimport *
-from manytail._eq_capacity cimport room_point
+from manytail._eq_capacity cimport free_slot_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_end, locked_release
 from manytail._eq_get cimport locked_take
@@ -98,7 +98,7 @@ cdef inline void drop_first(entry **dead, nogil_drop drop, void *arg) noexcept n
 
 
 cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
-    """How many entries are AVAILABLE; depth: or ACQUIRED or HELD."""
+    """The number of AVAILABLE entries; depth: and of ACQUIRED and HELD ones."""
     cdef int64_t found
     lock_order(n.q)
     found = n.q.available + (n.q.acquired + n.q.held if depth else 0)
@@ -115,7 +115,7 @@ cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil
 
 # ------------------------------------------------------------------------------------------------------------------ put
 cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil:
-    """One attempt: MT_OK, MT_FULL or MT_SHUTDOWN."""
+    """One try: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
     begin_hold(n.q, &fx)
@@ -126,6 +126,7 @@ cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil
 
 
 cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int64_t deadline) noexcept nogil:
+    """As put_once(), or MT_TIMEOUT or MT_NOMEM."""
     cdef entry *e = entry_new(False)
     cdef wait_point p
     cdef int r
@@ -137,7 +138,7 @@ cdef inline int put_until(nogil_queue *n, uintptr_t item, int32_t priority, int6
     e.priority_level = level_of(n.q, priority)
     r = put_once(n, e, &p)
     if unlikely(r == MT_FULL and deadline != ONCE):
-        room_point(&p, n.q, False)
+        free_slot_point(&p, n.q, False)
         while again(&p, 1, &r, deadline):
             r = put_once(n, e, &p)
     if r != MT_OK:

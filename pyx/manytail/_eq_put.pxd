@@ -1,13 +1,11 @@
 # Putting entries into an entry queue (_eq.pxd). Private.
 #
 # locked_put is one try. It refuses the entry if the queue is shut down or full. Else it links the entry at its place
-# and counts it (locked_enter), wakes whoever may take it, and drops the oldest entries if there are too many. All of
-# that is one hold of the order lock. The entry stays at its place until it is dead.
-#
-# The place: q.place links the entry (a sorted queue, _orders.pyx). If it is NULL, the entry is appended to its level.
+# and counts it (locked_enter), wakes whoever may take it, and drops the oldest entries if there are too many, without
+# unlocking in between. The entry stays at its place until it is dead.
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
-# get in the same hold, so no other subscription sees it.
+# get before the lock is released, so no other subscription sees it.
 from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
 from manytail._eq cimport *
 from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
@@ -22,7 +20,7 @@ from manytail._waiting cimport notify_all
 
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
-    """One try: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or the status of q.place. forced: even if the queue is full."""
+    """One try: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or the status of q.place. forced: a dead letter, never full."""
     cdef int r
     if unlikely(q.shut):
         return MT_SHUTDOWN
@@ -55,7 +53,7 @@ cdef inline int locked_enter(entry_queue *q, entry *e, search_range *found, effe
     if likely(e.options == NULL):
         q.available += 1
     else:
-        locked_count_options(q, e, fx)
+        locked_enter_options(q, e, fx)
     q.counters.enqueued += 1
     if unlikely(depth_of(q) > q.counters.high_water):
         q.counters.high_water = depth_of(q)
@@ -82,7 +80,7 @@ cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) no
     return n
 
 
-cdef inline void locked_count_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+cdef inline void locked_enter_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
     """The part of locked_enter for an entry with options: count it by its state, set its timer, replace the last
     value."""
     if e.options.due:
@@ -118,7 +116,7 @@ cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
-    """place_entry of a sorted queue. It refuses an entry without a key: __init__ ran during its put."""
+    """place_entry of a sorted queue. MT_EMPTY also if e was made before __init__ and has no key: prepare() raises."""
     cdef subscription *s = q.filtered
     cdef bint renumbered
     if not e.keyed or not search_place(&q.index, q.lists, found):
@@ -172,7 +170,7 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     r = locked_enter(q, e, found, fx)
     if r != MT_OK:
         if s.credit != NULL:
-            return_shared_credit(s.credit)      # before the lock: a thread that waits for one may be forked away (E5)
+            return_shared_credit(s.credit)      # first: while this thread waits for a lock, another may fork (E5)
             credit_notify(s.credit, fx)
         return r
     locked_reserve(q, s, e, fx)

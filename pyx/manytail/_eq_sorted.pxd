@@ -11,8 +11,6 @@
 # them. That stays true while other entries come and go; only renumbering (`epoch`) makes the search begin again. The
 # leaf and the slot that it found are right only while `version` is unchanged.
 #
-# A full leaf moves entries to a neighbour with free slots, else it is split.
-#
 # Everything here is called under the order lock.
 #
 # Invariants
@@ -265,12 +263,12 @@ cdef inline void renumber_run(entry *e, int64_t n, uint64_t lo, uint64_t gap) no
 
 # --------------------------------------------------------------------------------------------------------------- leaves
 cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
-    """Insert e into leaf i at that slot, making room if the leaf is full. Returns the leaf that e is in; -1: no memory,
-    nothing changed."""
+    """Insert e into leaf i at that slot, freeing slots if the leaf is full. Returns the leaf that e is in; -1: no
+    memory, nothing changed."""
     cdef leaf *it
     if x.n == 0 and not index_add(x, 0, e.seq):
         return -1
-    if x.leaves[i].it.n == LEAF and not index_make_room(x, &i, &slot, e.seq):
+    if x.leaves[i].it.n == LEAF and not index_free_slots(x, &i, &slot, e.seq):
         return -1
     it = x.leaves[i].it
     memmove(&it.at[slot + 1], &it.at[slot], (it.n - slot) * sizeof(entry *))
@@ -283,7 +281,7 @@ cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int6
     return i
 
 
-cdef inline bint index_make_room(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
+cdef inline bint index_free_slots(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
     """Leaf i is full: move entries to a neighbour, or split it. i and slot are updated to the same place. False: no
     memory, nothing changed."""
     cdef int64_t n = 0, left = LEAF, right = LEAF
@@ -348,7 +346,7 @@ cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
 
 
 cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
-    """Insert an empty leaf, number i, for entries that arrive from `since` on. False: no memory, nothing changed."""
+    """Insert an empty leaf, number i; the caller fills it (X1, X2). False: no memory, nothing changed."""
     cdef leaf *it = <leaf *>malloc(sizeof(leaf))
     if it == NULL or not index_reserve(x):
         free(it)

@@ -35,9 +35,9 @@
 #       next_seq is beyond the first slot of the chunk after it. So a subscriber's chunk is never unlinked.
 #   I3  The list owns one reference to each message in [freed_seq, end). A take adds one before it moves next_seq.
 #       locked_take_sole() gets the list's reference instead, and advances freed_seq beyond the message.
-#   I4  A thread that moves a next_seq away from low_seq, or leaves, trims after that, unless it has seen another
-#       next_seq that is not beyond low_seq, or a joiner. Then I4 holds for the thread that moves that one. A joiner
-#       always trims.
+#   I4  A thread that moves a next_seq away from low_seq, or leaves, trims after that. It need not trim if it has seen a
+#       joiner, which trims after it has joined, or another next_seq that is not beyond low_seq: then I4 applies to the
+#       thread that moves that one.
 #
 # Progress: trimming is lock-free, and so is a publish that wakes no getter, waits for no free slot and drops nothing.
 # Takes of different subscribers do not wait for each other: the loop of a take only walks along the list.
@@ -479,7 +479,7 @@ cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
 cdef inline bint publish_unretained(pubsub *q, list_end *end, int64_t n) noexcept nogil:
     """With a GIL and without subscribers, publish n messages without keeping them: only advance the sequence numbers of
     the newest chunk, all of whose messages are freed. False: not possible, nothing was done. freed_seq != end.seq: a
-    trim is not complete, and a finalizer that it runs publishes."""
+    trim is not complete, and the finalizers that it runs let a publish in between."""
     if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end.seq:
         return False
     end.chunk.base += n
@@ -766,7 +766,7 @@ cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
 
 
 cdef inline void advance(pubsub *q) noexcept nogil:
-    """Advance low_seq, then check again: a subscriber that moved on before it saw the new low_seq did not trim (I4).
+    """Advance low_seq, then check again: a subscriber that moved on and saw the old low_seq did not trim (I4).
     One that moves later sees it and trims."""
     cdef int64_t before, seq
     while True:
@@ -854,7 +854,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     *trim_next: another thread has asked to trim meanwhile, and the caller trims.
 
     After set_low_seq() it need not check again as advance() does: s stays at the new low_seq while its lock is held,
-    and I4 holds for the thread that moves s next."""
+    and by I4 the thread that moves s next trims."""
     cdef int64_t seq = locked_next_seq(s)
     cdef uint32_t expected = TRIM_IDLE
     cdef bint took = False
@@ -909,8 +909,8 @@ cdef inline bint locked_first_thread_lingers(subscriber *s) noexcept nogil:
 
 
 cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
-    """If there is a message, notify the next waiter. A waiter that wants more messages than there are is skipped: it
-    would take none, and the waiters after it would not be notified."""
+    """If a getter has something to return or to raise, notify the next waiter. One that wants more messages than there
+    are is skipped: it would take none, and the waiters after it would not be notified."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
         if unlikely(locked_first_thread_lingers(s)):
             notify_fitting(&s.not_empty, end_seq(q) - locked_next_seq(s), to_post)
@@ -1005,7 +1005,7 @@ cdef inline int take_many(
 
 
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
-    """One try, with the status of locked_next(). *trim_next: the caller trims."""
+    """One try, with the status of locked_next(). *trim_next: the caller trims, whatever the status."""
     cdef wait_node *to_post = NULL
     cdef bint sole
     cdef int64_t seq
@@ -1273,7 +1273,7 @@ cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------------------ drop, shut down, fork
 cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
-    """Advance the subscribers that are before `to`, after joiners have joined.
+    """Advance the subscribers that are before `to`. It waits for a joiner, which holds its lock until it has joined.
     dropped: count what they miss. The caller trims."""
     cdef subscriber *s = first_record(q)
     cdef int64_t seq
@@ -1291,8 +1291,8 @@ cdef inline void skip_to(pubsub *q, int64_t to, bint dropped) noexcept nogil:
 
 
 cdef inline void capacity_locked_make_free_slots(pubsub *q, int64_t n) noexcept nogil:
-    """Make free slots for n messages, or for as many as maxsize allows, by dropping the oldest. maxsize is read once,
-    so that changing it drops nothing. The caller trims."""
+    """Make free slots for n messages, or as many as maxsize allows, by dropping the oldest. A publisher or a joiner may
+    be faster: then call it again. maxsize is read once, so that changing it drops nothing. The caller trims."""
     # relaxed because: a new maxsize holds for calls that begin later
     cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
     if maxsize > 0:

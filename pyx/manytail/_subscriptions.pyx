@@ -1,7 +1,7 @@
 """Subscriptions to entry queues: credit, waiting, selectors; and the iterators of browse().
 
 _eq_get.pxd has the algorithm. An unfiltered subscription takes entries by the queue's cursor. One with filters, or with
-rivals (filtered subscriptions of higher priority), searches: selectors run without the order lock, on a pinned entry,
+filtered rivals (_eq.pxd), searches: selectors run without the order lock, on a pinned entry,
 and after each the search begins again at the cursor. A get that finds nothing waits at the subscription's point
 (entries_point in _eq_manager.pxd), unless the queue's count of events has changed since its search. A notification
 that it cannot use is forwarded to another waiter.
@@ -321,7 +321,7 @@ cdef class Subscription:
                 self.judge_unlocked(e, way != BY_CURSOR, &last)
             elif last.refused == WANTED:
                 break
-            elif way == BELOW and last.refused > 0 and not note_passed_for(&self.s, <uint32_t>last.refused):
+            elif way == BELOW and last.refused > 0 and not note_skipped_for(&self.s, <uint32_t>last.refused):
                 e, r = NULL, MT_NOMEM
                 break
             else:
@@ -459,8 +459,8 @@ cdef class Subscription:
         p.forwarded = entry_was_forwarded
 
     cdef void release_unclaimed(self) noexcept:
-        """Release the entries that are reserved for waiters that have given up. A pending exception is kept, because
-        dead letters run Python code."""
+        """Release the entries that are reserved for waiters that will not fetch them. A pending exception is kept,
+        because dead letters run Python code."""
         cdef PyObject *kind
         cdef PyObject *error
         cdef PyObject *trace
