@@ -62,7 +62,8 @@ def watched_sections() -> Iterator[None]:
             thread.outermost = None
 
     # What earlier tests left is not collected in a section: callbacks of its weak references would run there.
-    gc.freeze()
+    gc.collect()
+    gc.freeze()  # for good: `unfreeze` would have each later collection look at pytest's objects
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_runtime.Runtime, "__init__", made)
         threading.setprofile(look)
@@ -72,5 +73,4 @@ def watched_sections() -> Iterator[None]:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
-            gc.unfreeze()
     assert not found, f"interpreted code in a section: {sorted(found)}"

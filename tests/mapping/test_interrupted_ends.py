@@ -189,7 +189,6 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
     gc.freeze()  # a collection after each run is quick
     yield
-    gc.unfreeze()
     limbo: dict[threading.Thread, threading.Thread] = vars(threading)["_limbo"]
     wait_until(lambda: not any(one in BEGUN for one in list(limbo)), "threads that have begun to leave the list")
     for thread in [one for one in limbo if isinstance(one, _threads.Thread)]:
