@@ -70,7 +70,7 @@ from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Lane, Unfit, Work, flat, spent
+from ._item import Batch, Item, Lane, Unfit, Work, flat, spent_of
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
@@ -301,7 +301,7 @@ class Scheduler:
 
     def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
-        for name, amount in spent(call).items():
+        for name, amount in spent_of(call).items():
             name = name or self.options.spent_names.costed[0]
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
@@ -580,7 +580,7 @@ class Scheduler:
             return
         gate.dispatch(self.window.in_flight >= self.window.size, now)
         self._apply_gate_effects()
-        while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
+        while gate.needs_dispatch and self._open:  # an item failed without a call: its first follower leads
             gate.dispatch(self.window.in_flight >= self.window.size, now)
             self._apply_gate_effects()
         self.wake_at = min(self.wake_at, gate.wake_at)
