@@ -271,9 +271,9 @@ MUTANTS = [
     Mutant(
         "an item whose call ends while its breaker is open waits (was real)",
         "scheduler",
-        "        if self.gate is not None:\n            self._fail_waiting(item.lane, now)\n",
+        "        if self.gate is not None:\n            self._fail_fast(item.lane, now)\n",
         "        if self.gate is not None and verdict.kind is Kind.FAIL:\n"
-        "            self._fail_waiting(item.lane, now)\n",
+        "            self._fail_fast(item.lane, now)\n",
         120,
     ),
     # ---------------------------------------------------------------------------------------- rates
