@@ -218,7 +218,7 @@ class Scheduler:
         statement then looks up more items."""
         window, workers = self.window, self.options.workers
         idle = window.in_flight < workers and len(self.output) <= window.buffered
-        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest)
+        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest_size)
         return window.grows and idle and small and self._open and not self.ended and window.grow()
 
     def first_came(self, now: float) -> None:
