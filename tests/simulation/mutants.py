@@ -249,8 +249,7 @@ MUTANTS = [
     Mutant("the bytes of the buffer are not counted", "window",
         "                self.buffered_bytes += item.size\n", "                self.buffered_bytes += 0\n", 23),
     Mutant("the window takes no notice of bytes", "window",
-        "        if self.sizeof is not None and 2 * self.bytes_in_flight() > self._window_bytes:\n            return False\n",
-        "", 92),
+        "self.sizeof is not None and 2 * self.bytes_in_flight() > self._window_bytes:\n", "False:\n", 92),
     # ---------------------------------------------------------------------------------------- breakers
     Mutant("a success does not end a row of failures", "breaker", "            self._failures = 0\n            if",
         "            if", 5),
