@@ -50,7 +50,7 @@ cdef class EntryQueue:
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
                         int r) except -1
-    cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
+    cdef int before_next_try(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1
     cdef int abandon_put(self, entry *e, wait_point *p) except -1
     cdef int refuse_put(self, int r) except -1
     cdef entry *make_immediate(self, item, headers, priority, ttl, delay, group, origin,

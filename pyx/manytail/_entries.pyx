@@ -123,10 +123,10 @@ cdef enum:
 
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t span_argument(str name, object value, bint zero) except -1:
-    """Nanoseconds from seconds; 0 for "none"."""
+    """Nanoseconds from seconds. Of more than 285 years: 0 (none) for a ttl, 146 years for a delay."""
     cdef int64_t span = seconds_argument(name, value, zero, False)
     if span < 0:
-        return 0 if name == "ttl" else INT64_MAX // 2       # for ever; the sum with a time fits into 64 bits
+        return 0 if name == "ttl" else INT64_MAX // 2       # the sum with a time fits into 64 bits
     return span
 
 
@@ -277,7 +277,7 @@ cdef class Entry:
 
 cdef inline void end_timed_hold(EntryQueue queue, effects *fx) noexcept:
     """end_hold() of a step after which the queue may have a timer. The timer thread is asked first: the effects may run
-    user code, and that may close the subscription, which asks nobody."""
+    user code that closes the subscription, and close() does not ask it."""
     if unlikely(unlock_with_timers(queue.q)):
         queue.arm_timer()
     if unlikely(has_effects(fx)):
@@ -654,24 +654,24 @@ cdef class EntryQueue:
 
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
                         int r) except -1:
-        """Continue after the first try returned r. MT_OK; DENIED: see hand_over_once(). v: NULL unless the tries are
-        hand_over_once()."""
+        """Continue after the first try returned r. Returns MT_OK, or DENIED: no subscription waits for e. v: NULL if
+        the tries are not hand_over_once()."""
         free_slot_point(p, self.q, True)
         try:
             while r != MT_OK and r != DENIED:
                 if r == SLOW:
                     self.ask_waiting(e, v)
                 else:
-                    self.put_again(e, found, p, deadline, r)
+                    self.before_next_try(e, found, p, deadline, r)
                 r = self.admit_once(e, found, p) if v == NULL else self.hand_over_once(e, found, v, p)
         except BaseException:
             self.abandon_put(e, p)
             raise
         return r
 
-    cdef int put_again(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
+    cdef int before_next_try(self, entry *e, search_range *found, wait_point *p, int64_t deadline, int r) except -1:
         """After a try returned r, prepare or wait for the next one, or raise the exception of r."""
-        if r == MT_EMPTY:
+        if r == MT_EMPTY:               # `found` is out of date
             self.prepare(e, found)
             return 0
         if r == MT_FULL and (deadline == ONCE or self.q.overflow != OVERFLOW_BLOCK):
@@ -931,7 +931,7 @@ cdef class EntryQueue:
         """Deliver e to the dead letter. Returns the entries that the dead-letter queue dropped for it, the newest
         first."""
         cdef acquired_entry t
-        cdef dead_letter_call here
+        cdef dead_letter_call here      # puts of this thread into this queue are accepted meanwhile
         cdef object handle
         cdef entry *dropped = NULL
         cdef wait_node *to_post = NULL
@@ -1292,7 +1292,7 @@ cdef class PendingPut:
                 if r == SLOW:
                     q.ask_waiting(e, &self.v)
                 else:
-                    q.put_again(e, &self.found, &self.p, ONCE, r)
+                    q.before_next_try(e, &self.found, &self.p, ONCE, r)
         except BaseException:
             q.abandon_put(e, &self.p)
             raise
@@ -1593,7 +1593,7 @@ def _after_fork_in_child():
     services = timer, dead_letters
     for service in services:
         service.begin_again()
-    for service in services:        # now: the timer thread makes requests of the dead-letter thread
+    for service in services:        # after both: the timer thread makes requests of the dead-letter thread
         service.restart()
 
 

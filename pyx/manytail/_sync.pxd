@@ -20,5 +20,5 @@ cdef class Condition:
     cdef int64_t wake_ups       # so far: tells a wait that runs signal handlers that it may have missed one
     cdef bint wake_one(self) noexcept
     cdef void wake_all(self) noexcept
-    cdef bint wait_until(self, int64_t deadline, const int64_t *now, int64_t before) except -1
+    cdef bint wait_until(self, int64_t deadline, const int64_t *number, int64_t expected) except -1
     cdef void forget_other_threads(self) noexcept

@@ -1,16 +1,17 @@
 """Held, start_thread, Event, Mutex and Condition: locks, threads and waits that signal handlers do not break.
 
-Algorithm: Event and Condition are a list of waiters (_waiting.pxd) under a lock of their own, which is held for a few
-instructions and never while Python code runs. A wait joins the list before it looks for the last time whether there is
-something to wait for. Its signal handlers run while it is on no list. A count of wake-ups tells it afterwards what it
-missed. Held and Mutex have the lock of CPython. Source: the interfaces of threading.
+Algorithm: Event and Condition are a list of waiters (_waiting.pxd) under a lock of their own: not the GIL, for attached
+callers, which hold it for a few instructions and never while Python code runs. A wait joins the list before it looks
+for the last time whether there is something to wait for. Its signal handlers run while it is on no list. A count of
+wake-ups tells it afterwards what it missed. Held and Mutex have the lock of CPython. Source: the interfaces of
+threading.
 
 Invariants
 - A block of Held has released its lock when it ends, however it ends. A wait of a Condition holds the mutex when it
   ends.
 - A wake-up that a wait does not use goes to another waiter (`forward_wake_up`, or the end of `wait_without_mutex`).
-- In the child of a fork all locks are free, except a Mutex that the forking thread holds, and only the waits of that
-  thread are left.
+- In the child of a fork all locks are free, except a Mutex that the forking thread holds, and lists keep what A6 of
+  _waiting.pxd says: of a Mutex and a Condition after forget_other_threads(). Condition.waits still counts the others.
 """
 cimport cython
 
@@ -75,7 +76,7 @@ def start_thread(start):
 
     What a signal handler raises inside `threading.Thread.start` may leave a lock held that each start of a thread
     takes. Handlers run in the main thread, so there another thread makes the call. If a handler raises in the wait for
-    it, the thread starts all the same, or the system has no more: its maker has to find out."""
+    it, the caller does not learn whether the thread starts."""
     if PyThread_get_thread_ident() != <unsigned long>threading.main_thread().ident:
         start()
         return
@@ -202,8 +203,8 @@ cdef class Mutex:
 
 
 cdef class Condition:
-    """A condition of a queue's mutex, with the interface of threading.Condition: for the queue, and for users of
-    `queue.not_empty`, `not_full` and `all_tasks_done`.
+    """A condition with the interface of threading.Condition: for a queue and users of its `not_empty`, `not_full` and
+    `all_tasks_done`, and for the Runtime of a broker. mutex: a Mutex, or what has its interface.
 
     Unlike with threading.Condition, `wait` holds the mutex when it ends even if a signal handler raises, and a wake-up
     of a wait that ends so goes to another waiter."""
@@ -212,7 +213,7 @@ cdef class Condition:
         self.mutex = mutex
 
     def __reduce__(self):
-        raise TypeError("cannot copy or pickle a condition: it belongs to one queue in this process")
+        raise TypeError("cannot copy or pickle a condition: threads of this process wait for it")
 
     def __repr__(self):
         return f"<Condition of {self.mutex!r}, {self.waiters.n} waiting>"
@@ -262,7 +263,7 @@ cdef class Condition:
     cdef bint wake_one(self) noexcept:
         """Wake the thread that waits longest. False: none waits."""
         cdef wait_node *to_post = NULL
-        if self.waits == 0:
+        if self.waits == 0:         # read without the lock: who waits was counted before it released the mutex
             return False
         enter_lock(&self.lock, False, True)
         self.wake_ups += 1
@@ -279,8 +280,8 @@ cdef class Condition:
         leave_lock(&self.lock, False)
         post(to_post)
 
-    cdef bint wait_until(self, int64_t deadline, const int64_t *now, int64_t before) except -1:
-        """Wait. Returns whether it was notified. Unless `now` is NULL: do not sleep if *now is no longer `before`.
+    cdef bint wait_until(self, int64_t deadline, const int64_t *number, int64_t expected) except -1:
+        """Wait. Returns whether it was notified. Unless `number` is NULL: do not sleep if *number is not `expected`.
 
         again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
         cdef wait_point p
@@ -288,7 +289,7 @@ cdef class Condition:
         p.forward = forward_wake_up
         p.key = count_wait(self, 1)
         try:
-            return wait_without_mutex(self, &p, deadline, now, before)
+            return wait_without_mutex(self, &p, deadline, number, expected)
         finally:
             count_wait(self, -1)
 
@@ -305,16 +306,16 @@ cdef int check_held(Condition c, str what) except -1:
 
 cdef int64_t count_wait(Condition c, int64_t change) noexcept:
     """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
-    cdef int64_t before
+    cdef int64_t wake_ups
     enter_lock(&c.lock, False, True)
     c.waits += change
-    before = c.wake_ups
+    wake_ups = c.wake_ups
     leave_lock(&c.lock, False)
-    return before
+    return wake_ups
 
 
-cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const int64_t *now,
-                             int64_t before) except -1:
+cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const int64_t *number,
+                             int64_t expected) except -1:
     cdef long long slice_us = first_slice(True)
     cdef int r
     cdef object failure = None
@@ -330,7 +331,7 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const
         raise
     # Who changes the number writes it before waking all. Either that has found this waiter, or its use of the list's
     # lock makes the new number visible here.
-    if r == WAIT and now != NULL and now[0] != before:
+    if r == WAIT and number != NULL and number[0] != expected:
         finish_wait(p, 1, w, False)
         r = MT_OK if p.woken else MT_TIMEOUT
     if r == WAIT:
@@ -339,7 +340,7 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const
         r = sleep_until_posted(p, 1, deadline)
     if r != MT_OK and r != MT_TIMEOUT:
         failure = failure_of(r)
-    failure = acquired(c.mutex, failure)
+    failure = acquire_again(c.mutex, failure)
     if failure is not None:
         if r == MT_OK:
             c.wake_one()
@@ -348,7 +349,7 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const
 
 
 cdef int poll_wake_ups(wait_point *p, bint parking) noexcept nogil:
-    """Whether a wake-up came since the wait began. What it was for the users of a condition check."""
+    """Whether a wake-up came since the wait began. The users of a condition check what has changed."""
     return MT_OK if (<Condition>p.of).wake_ups != p.key else WAIT
 
 
@@ -364,7 +365,7 @@ cdef object failure_of(int status):
         return error
 
 
-cdef object acquired(object mutex, object failure):
+cdef object acquire_again(object mutex, object failure):
     """Acquire the mutex even if signal handlers raise. Returns `failure`, or the first of their exceptions, or None."""
     while True:
         try:

@@ -663,9 +663,9 @@ def test_the_timer_thread_waits_for_another_timer_before_it_ends(
     monkeypatch.setattr(timers, "IDLE_GRACE", -1.0)
     with broker._runtime:
         timers._pending.append(Timer(timers, time.monotonic(), 1, lambda now: None))
-        assert timers._call_due()
+        assert timers._wait_and_call()
         assert len(timers) == 0
-        assert not timers._call_due()
+        assert not timers._wait_and_call()
 
 
 @pytest.mark.parametrize("whose", ["channel", "connection"])

@@ -29,7 +29,7 @@ from manytail._workpool import Dispatcher, serves_a_lane
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
 
-_Call = tuple[Callable[..., object], tuple[Any, ...], bool]
+_Call = tuple[Callable[..., object], tuple[Any, ...], bool]  # with its arguments, and `trusted` of Sections.after
 _INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are freed
 
 
@@ -176,10 +176,10 @@ class TimerList:
             del self._pending[index]
 
     def call_due(self, now: float) -> None:
-        """Make the calls that are due."""
+        """Make the calls that are due, for a thread that may run signal handlers."""
         while self._pending and self._pending[0].due <= now:
             timer = self._pending[0]
-            timer.action(now)  # before it is dropped: a signal handler may raise in between
+            timer.action(now)  # before it is dropped: a handler may raise in between
             self.drop(timer)
 
 
@@ -196,7 +196,7 @@ class Timers(TimerList):
         super().__init__()
         self._runtime = runtime
         self._changed = runtime.condition()
-        self._ended: Event | None = None  # set at the end of the thread; None: there is none
+        self._ended: Event | None = None  # set at the end of the thread; None: there is none, or it is ending
         self._closed = False
         self.ident = 0  # of the thread; 0: there is none
 
@@ -245,11 +245,11 @@ class Timers(TimerList):
         while going_on:
             try:
                 with self._runtime:
-                    going_on = self._call_due()
+                    going_on = self._wait_and_call()
             except Exception as error:
                 report(error)
 
-    def _call_due(self) -> bool:
+    def _wait_and_call(self) -> bool:
         """Wait for the first timer and make its call. False: the thread ends."""
         if self._closed:
             return False
@@ -294,7 +294,7 @@ class _PendingTask:
     def fail(self) -> None:
         self._callback(self)
 
-    def done(self, future: Future[Any]) -> None:
+    def on_done(self, future: Future[Any]) -> None:
         if future.cancelled():
             self.fail()
 
@@ -331,7 +331,7 @@ class Pool:
         self._refused = refused
         self._pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
 
-    def lane(self, run: Callable[[Any], object], first: bool = False) -> Lane:
+    def lane(self, run: Callable[[Any], object], first: bool = False) -> Lane:  # first: as Mailbox.lane; not needed
         return PoolLane(self._pool, run)
 
     def changes(self) -> Changes:
@@ -341,7 +341,7 @@ class Pool:
         return self._runtime.timers.at(due, action)
 
     def turn(self) -> None:
-        """Callbacks need no turn of the caller."""
+        """Nothing: callbacks do not need the caller's thread."""
 
     def end(self) -> None:
         """The connection is closed. In a section."""
@@ -370,12 +370,12 @@ class Pool:
         # What a signal handler raises in the standard library's Future leaves the lock of that held.
         if self._owned or not hasattr(future, "add_done_callback"):
             return None
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._on_done)
         if pending is not None:
-            future.add_done_callback(pending.done)
+            future.add_done_callback(pending.on_done)
         return future
 
-    def _done(self, future: Future[Any]) -> None:
+    def _on_done(self, future: Future[Any]) -> None:
         """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end
         of this connection may submit a task of another connection to the same pool. So `refused` runs in a thread."""
         if future.cancelled():
@@ -389,7 +389,7 @@ class Pool:
 
 
 class _Here(threading.local):
-    in_a_callback = False  # of a connection that the thread serves; of pools the lanes know
+    in_a_callback = False  # of a connection that the thread serves; serves_a_lane() tells of those of pools
 
 
 here = _Here()
@@ -459,7 +459,7 @@ class Lane:
         self._run = run
         self._running = RunningItem()
         self.runs: Callable[[], bool] = self._running.runs
-        self.seen: Callable[[Any], int] = self._running.seen
+        self.seen: Callable[[Any], int] = self._running.seen  # both: see RunningItem
 
     def drop(self, addressee: Any, dropped: list[Any]) -> None:
         """Items of an addressee that is gone (None: all) may be let go of: to `dropped`. In a section."""

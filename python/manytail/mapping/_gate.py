@@ -10,15 +10,15 @@ clock or I/O, and no lock but those of limits that other maps use too.
     event                    meaning
     admit(items, now)        new items
     dispatch(full, now)      put in `ready` what may start; full: the window is full, so no batch lingers
-    late(call, now)          for a worker, before its call, in any thread: whether the start is too late for its slots.
-                             If not, the call begins
-    missed(call, now)        it was too late: the call goes back and takes new slots
+    late(call, now)          for a worker, before its call, without the lock: whether the call must no longer begin. If
+                             it may, it begins
+    missed(call, now)        it was too late: the call goes back, and takes from its limits again
     succeeded(item, now), returned(batch, verdicts, now), failed(call, is_retried, now), deferred(call, now)  the call
                              has ended; is_retried: another attempt follows
     overdue(call)            its time is over. One of the above follows
     input_ended()            from here on no batch lingers
-    recalled(item, now)      a worker found the recorded result of the item: no call
-    stop(now)                the map ends: what no worker has taken gives back what it took
+    recalled(item, now), uncalled(call, now)  a worker makes no call: the result is recorded, or its items fail
+    stop(now)                the map ends: what calls in `ready` took of the limits is given back
     ended(now)               its last call has ended
     failed_for_good(item)    no call of the item follows
     recheck(lane, now)       the time has come at which a call of this key may start
@@ -27,7 +27,7 @@ clock or I/O, and no lock but those of limits that other maps use too.
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
-    grew                     more calls may run at once than before; its owner resets it
+    grew                     more calls may run at once than before; the runner resets it
     refused, answered        items that failed, or got the result of an equal item, without a call. To refuse an item
                              is to put it into `refused`
     error                    why the map fails
@@ -43,8 +43,8 @@ taken out, and at most `workers` keys ask at a time. The others wait for their t
 
 Invariants
     _asking        keys for which more of a shared limit is asked for: at most `workers`
-    starts         calls in `ready`, handed over or with a worker: at most `allowed` when the last of them started. What
-                   they took of the limits ends with them
+    starts         calls in `ready`, handed over or with a worker: at most `allowed` when the last of them started. Who
+                   removes one ends it in the ledger
     lane.pinned    the lane is disabled because of its limits, so the admission must not drop it
 """
 
@@ -63,7 +63,7 @@ from ._admission import Admission
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item, Lane, Work, flat, spent
+from ._item import Batch, Item, Lane, Work, flat, spent_of
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -144,13 +144,13 @@ class Gate:
         linger = 0.0 if options.batch is None else options.batch.linger
         in_order = options.order == "key" and options.prioritised
         self._unit = (1.0,) * len(options.limits)  # what a call takes of limits without a cost
-        self._books = options.wants_delivery or any(limit.name is not None for limit in options.limits)
+        self._counts_spent = options.wants_delivery or any(limit.name is not None for limit in options.limits)
         self._former = Former(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
         self._fails_fast = options.breaker is not None and options.breaker.when_open == "fail"
         self._keyed = self.owner is not None and self.owner.keyed
-        self._limits_lanes = self._breaks or self._keyed
+        self._has_lane_limits = self._breaks or self._keyed
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
         if self._keyed:
             admission.prepare, admission.forget = self.prepare, self.forget
@@ -161,7 +161,7 @@ class Gate:
         return 0 if self._dedup is None else self._dedup.following
 
     @property
-    def unsettled(self) -> bool:
+    def needs_dispatch(self) -> bool:
         """`dispatch` has more to do."""
         return bool(self._leaders)
 
@@ -225,7 +225,7 @@ class Gate:
         queue, allowed = self._admission.queue, self.allowed
         while len(self.starts) < allowed:
             if queue.empty():
-                if self._next_may_ask(now):
+                if self._let_next_ask(now):
                     continue
                 self._stop_waiting(now)
                 break
@@ -298,14 +298,14 @@ class Gate:
             return
         self._take_out(call)
         lane = call.lane
-        if self._limits_lanes:
+        if self._has_lane_limits:
             limits = self._limits_of(lane)
             if limits.breaker is not None:
                 start.period = limits.breaker.started()
             if limits.until > now:
                 self.recheck(lane, now)
         self._pass(call)
-        if lane.ready:
+        if lane.ready:  # some of its slots may be taken back
             self._admission.secure_slot(call)
         self.starts[call] = start
         if self._within < math.inf:
@@ -393,7 +393,7 @@ class Gate:
         limits.is_asking = False
         self._blocked_until = -math.inf
 
-    def _next_may_ask(self, now: float) -> bool:
+    def _let_next_ask(self, now: float) -> bool:
         """Enable the next key that waits for its turn to ask. False: there is none, or it is not its turn."""
         if not self._to_ask or self._asking >= self._options.workers:
             return False
@@ -441,13 +441,13 @@ class Gate:
             self.owner.leave(self.owner.waiter, now)
 
     def _settle(self, start: Start, call: Work, now: float, costs: Sequence[float] | None = None) -> None:
-        """The call has ended. costs: of its items that were not deferred, if some were."""
+        """The call has ended. costs: what Budgets count, instead of start.costs."""
         if self.owner is None or start.is_settled:
             return
-        if costs is None and not self._books:
+        if costs is None and not self._counts_spent:
             self.owner.end(start.accounts, start.costs, start.costs, now)
             return
-        said = spent(call) if self._options.wants_delivery else {}
+        said = spent_of(call) if self._options.wants_delivery else {}
         amounts = []
         for index, limit in enumerate(self.owner.limits):
             name = "" if limit is self._options.settled_limit and "" in said else limit.name
@@ -484,18 +484,18 @@ class Gate:
             self._former.close(call)  # type: ignore[arg-type]
 
     def _pass(self, call: Work) -> None:
-        """The call passes, or never will. The first time, its key may have a call of another priority made ready."""
+        """The call passes, or ends without a start. Report it as started once, for other items of its key."""
         if not call.passed:
             call.passed = True
             if self._admission.reports_starts:
                 self._admission.started(call.lane)
 
-    def late(self, item: Work, now: float) -> bool:
-        """Whether the call must not begin: its slots have passed, its key pauses, the breaker has opened, or the time
-        for attempts of one of its items is over. Else it has begun with this."""
-        start, lane = self.starts[item], item.lane
+    def late(self, call: Work, now: float) -> bool:
+        """Whether the call must not begin: it is too late for a Rate, its key pauses, the breaker has opened, or the
+        time for attempts of one of its items is over. If not, `begun` is set."""
+        start, lane = self.starts[call], call.lane
         late = now > start.until or lane.paused_until > now
-        late = late or (self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(item)))
+        late = late or (self._within < math.inf and any(self.is_over(each, now) for each in self._called_before(call)))
         late = late or (self._breaks and bool(lane.limits.breaker.stops(start.period, now)))
         start.begun = not late
         return late
@@ -546,12 +546,12 @@ class Gate:
             if verdict is None:
                 self._answer_followers(item)
 
-    def deferred(self, item: Work, now: float) -> None:
+    def deferred(self, call: Work, now: float) -> None:
         """A budget gets the cost back, and the call says nothing about its key."""
-        start = self._end(item)
-        self._settle(start, item, now, (0.0,) * len(start.costs))
+        start = self._end(call)
+        self._settle(start, call, now, (0.0,) * len(start.costs))
         if self._breaks:
-            item.lane.limits.breaker.undone(start.period)
+            call.lane.limits.breaker.undone(start.period)
 
     def failed(self, call: Work, is_retried: bool, now: float) -> None:
         start = self._end(call)
@@ -561,7 +561,7 @@ class Gate:
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
         if lane.limits.breaker.failed(start.period, now):
-            self._recheck_next(lane)
+            self._recheck_later(lane)
             self.recheck(lane, now)
             self._withdraw(lane, now)
 
@@ -592,28 +592,28 @@ class Gate:
         self.uncalled(item, now)
         self._answer_followers(item)
 
-    def uncalled(self, item: Work, now: float) -> None:
-        """A worker took the call and did not make it."""
-        start = self._end(item)
+    def uncalled(self, call: Work, now: float) -> None:
+        """A worker took the call and did not make it, and does not give it back."""
+        start = self._end(call)
         self._undo(start, now)
         if self._breaks:
-            item.lane.limits.breaker.undone(start.period)
+            call.lane.limits.breaker.undone(start.period)
 
-    def _end(self, item: Work) -> Start:
+    def _end(self, call: Work) -> Start:
         """The call has left `ready` and its worker. `dispatch` rechecks its key, if that is disabled."""
-        if item.lane in self._admission.paused:
-            self._recheck_next(item.lane)
-        return self.starts.pop(item)
+        if call.lane in self._admission.paused:
+            self._recheck_later(call.lane)
+        return self.starts.pop(call)
 
     # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float, now: float) -> None:
         self._admission.pause(lane, until)
-        self._recheck_next(lane)
+        self._recheck_later(lane)
         if self.owner is not None and not self._options.keyed:
             self.owner.pause(until)
         self._withdraw(lane, now)
 
-    def _recheck_next(self, lane: Lane) -> None:
+    def _recheck_later(self, lane: Lane) -> None:
         """Recheck the lane in the next `dispatch`, which may come later than the event."""
         if lane.limits is not None:
             self._changed[lane] = None
@@ -656,7 +656,7 @@ class Gate:
         return flat(calls)
 
     def drain(self, now: float) -> list[Item]:
-        """Take out every item whose call has not begun."""
+        """Take out every item whose call no worker has taken."""
         for lane in {call.lane: None for call in self.starts}:
             self._withdraw(lane, now)
         items = self._leaders + ([] if self._dedup is None else self._dedup.drain())
@@ -695,9 +695,9 @@ class AdaptiveGate(Gate):
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)
 
-    def deferred(self, item: Work, now: float) -> None:
-        self._tell(self.starts[item], succeeds=False, is_too_much=True)
-        super().deferred(item, now)
+    def deferred(self, call: Work, now: float) -> None:
+        self._tell(self.starts[call], succeeds=False, is_too_much=True)
+        super().deferred(call, now)
 
     def failed(self, call: Work, is_retried: bool, now: float) -> None:
         self._tell(self.starts[call], succeeds=False, is_too_much=is_retried)

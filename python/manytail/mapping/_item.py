@@ -139,7 +139,7 @@ class Batch:
 Work = Item | Batch  # what a worker takes for one call
 
 
-def spent(call: Work) -> dict[str, float]:
+def spent_of(call: Work) -> dict[str, float]:
     """What its last call said that it took, by name; "": of the only limit that was given a cost. Final when the call
     has ended or was abandoned."""
     delivery: Delivery | None = getattr(call, "delivery", None)

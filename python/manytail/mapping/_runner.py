@@ -253,7 +253,7 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ what workers call
     # Before a call a worker asks for each reason not to make it. If there is one, `skip` reports it and returns True.
     def skip(self, item: Work) -> bool:
-        """Skip a call whose result was found recorded, whose slots have passed, or for which the map has no time
+        """Skip a call whose result was found recorded, that the gate no longer allows, or for which the map has no time
         left."""
         memory = self.memory
         if memory is not None and not memory.is_fresh(item):
@@ -271,7 +271,7 @@ class Runner:
         self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
 
     def skip_late(self, item: Work) -> bool:
-        """Skip a call that would start too late for the slots that the gate gave it."""
+        """Skip a call that the gate no longer allows."""
         gate = self.scheduler.gate
         if gate is None or not gate.late(item, now := self.now()):
             return False

@@ -12,7 +12,7 @@ and change at most the results of their call. The reader calls `assign`.
     resting    waiting for its next attempt (retry, or deferred)     tick at its time; deadline
     held back  done, behind an item that must be emitted earlier     the earlier item is emitted
     emitted    in `output`                                           took
-    failing    the item whose error ends the map (errors="raise")    -
+    failing    the item whose error ends the map                     -
 
     event                   meaning                                                           may change
     assign(items)           the reader gives items their lanes (no lock needed)               -
@@ -70,7 +70,7 @@ from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Lane, Unfit, Work, flat, spent
+from ._item import Batch, Item, Lane, Unfit, Work, flat, spent_of
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
@@ -218,7 +218,7 @@ class Scheduler:
         statement then looks up more items."""
         window, workers = self.window, self.options.workers
         idle = window.in_flight < workers and len(self.output) <= window.buffered
-        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest)
+        small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest_size)
         return window.grows and idle and small and self._open and not self.ended and window.grow()
 
     def first_came(self, now: float) -> None:
@@ -301,7 +301,7 @@ class Scheduler:
 
     def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
-        for name, amount in spent(call).items():
+        for name, amount in spent_of(call).items():
             name = name or self.options.spent_names.costed[0]
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
@@ -406,7 +406,7 @@ class Scheduler:
 
     def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
         """The verdicts for a batch whose call was abandoned or cancelled, or returned no results: `error` for each item
-        that fn got."""
+        that fn got. An item that it did not get keeps its own error, or has its recorded result (None)."""
         got = set(batch.to_call())
         errors = [error if item in got else item.error for item in batch.items]
         judged = {id(each): self.failure(each) for each in errors if each is not None}
@@ -454,12 +454,12 @@ class Scheduler:
                 self.admission.finished(item)
             self._fail_judged(item, verdict, now)
         else:
-            if self.options.wants_delivery and verdict.kind is Kind.RETRY:
+            if self._delivers and verdict.kind is Kind.RETRY:
                 for each in item.members():
                     each.last_error = verdict.error
             self._rest(item, verdict, now)
         if self.gate is not None:
-            self._fail_waiting(item.lane, now)
+            self._fail_fast(item.lane, now)
 
     def _comes_too_late(self, call: Work, verdict: Verdict, now: float) -> bool:
         """Whether the next attempt would start later than the Retry allows for each item of the call."""
@@ -513,7 +513,7 @@ class Scheduler:
         assert self.gate is not None
         if self._open:
             self.gate.split(batch)
-            self._fail_waiting(batch.lane, now)
+            self._fail_fast(batch.lane, now)
         elif self.expired:
             for item in batch.items:
                 self._fail(item, self.deadline_exceeded())
@@ -549,7 +549,7 @@ class Scheduler:
         self._rest_in_parts(batch, again, now)
         for item, verdict in failed:
             self._fail_judged(item, verdict, now)
-        self._fail_waiting(batch.lane, now)
+        self._fail_fast(batch.lane, now)
 
     def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
         """The first part keeps the slot of the batch. Without parts the slot is free."""
@@ -580,7 +580,7 @@ class Scheduler:
             return
         gate.dispatch(self.window.in_flight >= self.window.size, now)
         self._apply_gate_effects()
-        while gate.unsettled and self._open:  # an item failed without a call: its first follower leads
+        while gate.needs_dispatch and self._open:  # an item failed without a call: its first follower leads
             gate.dispatch(self.window.in_flight >= self.window.size, now)
             self._apply_gate_effects()
         self.wake_at = min(self.wake_at, gate.wake_at)
@@ -593,7 +593,7 @@ class Scheduler:
         if self.expired:
             for waiting in self.gate.drain(now):
                 self._fail(waiting, self.deadline_exceeded())
-        self._fail_waiting(item.lane, now)
+        self._fail_fast(item.lane, now)
 
     def _apply_gate_effects(self) -> None:
         gate = self.gate
@@ -615,7 +615,7 @@ class Scheduler:
             self.wake_at = min(self.wake_at, at)
         self.gate.rechecks.clear()
 
-    def _fail_waiting(self, lane: Lane, now: float) -> None:
+    def _fail_fast(self, lane: Lane, now: float) -> None:
         """Fail the waiting and resting items of a key if its breaker is open and the options say so."""
         assert self.gate is not None
         if not self._open or not self.gate.fails_fast(lane, now):
@@ -753,7 +753,7 @@ class Scheduler:
                 self._emit(item.lane.line)
         elif self.failing is None:
             self._emit(deque(items))
-        else:
+        else:  # a failure has ended the map: nothing is emitted
             window.held_back -= len(items)
 
     def _emit(self, line: deque[Item]) -> None:
@@ -790,7 +790,7 @@ class Scheduler:
         return items
 
     def release(self) -> None:
-        """The user has stopped the map, and no call runs: emit what is done behind items that never will be, in the
+        """The user has stopped the map, and no call runs: emit what is done, also behind items that are not, in the
         promised order; nothing behind a failure that ends the map."""
         for line in self._lines():
             while line and (line[0].done or line[0].error is None):

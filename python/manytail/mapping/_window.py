@@ -32,31 +32,31 @@ class Window:
         window_bytes: float = math.inf,
     ) -> None:
         """buffer, buffer_bytes: that many emitted items, or bytes of them, count as taken before they are popped.
-        sizeof: returns the bytes of an item and its result. window_bytes: of items in flight, from which on the
-        automatic window takes no more than 4 x workers x batch items."""
+        sizeof: returns the bytes of an item and its result. window_bytes: with so many bytes in flight the automatic
+        window takes no more than 4 x workers x batch items."""
         self.in_flight = self.held_back = self.buffered = 0
         self._base = 4 * options.workers * options.calls_items
-        self.largest = max(WINDOW_LIMIT, self._base)
+        self.largest_size = max(WINDOW_LIMIT, self._base)
         self.size = options.max_in_flight or self._base
-        self.grows = options.max_in_flight is None
+        self.is_automatic = self.grows = options.max_in_flight is None  # grows: `grow` may help
         self.buffer = buffer
         self.buffer_full = False  # its bytes are used up
         self.sizeof = sizeof
         self._buffer_bytes = buffer_bytes
-        self._bytes = window_bytes
+        self._window_bytes = window_bytes
         self.buffered_bytes = 0.0
         self.held_bytes = self.item_bytes = 0.0  # of items that are held back; of the item that arrived last
 
     def is_heavy(self) -> bool:
         """Whether no item may arrive because of the bytes in flight."""
-        return self.grows and self.in_flight >= self._base and self.bytes_in_flight() >= self._bytes
+        return self.is_automatic and self.in_flight >= self._base and self.bytes_in_flight() >= self._window_bytes
 
     def grow(self) -> bool:
         """Double the size. False: the items would have too many bytes."""
-        if self.sizeof is not None and 2 * self.bytes_in_flight() > self._bytes:
+        if self.sizeof is not None and 2 * self.bytes_in_flight() > self._window_bytes:
             return False
-        self.size = min(2 * self.size, self.largest)
-        self.grows = self.size < self.largest or self.sizeof is not None
+        self.size = min(2 * self.size, self.largest_size)
+        self.grows = self.size < self.largest_size
         return True
 
     def bytes_in_flight(self) -> float:
@@ -73,17 +73,17 @@ class Window:
         self.held_bytes -= sum([item.size for item in items])
 
     def fill_buffer(self, items: Sequence[Item]) -> None:
-        """Count as taken as many of these as the buffer has room for. They are the output from its first item on that
-        is not counted so."""
-        free = 0 if self.buffer_full else min(self.buffer - self.buffered, len(items))
-        if self.sizeof is not None and free:
-            for number, item in enumerate(islice(items, free), 1):
+        """Count as taken as many of these as the buffer has room for. They are the first items of the output that are
+        not counted so."""
+        counted = 0 if self.buffer_full else min(self.buffer - self.buffered, len(items))
+        if self.sizeof is not None and counted:
+            for number, item in enumerate(islice(items, counted), 1):
                 self.buffered_bytes += item.size
                 if self.buffered_bytes >= self._buffer_bytes:
-                    self.buffer_full, free = True, number
+                    self.buffer_full, counted = True, number
                     break
-        self.buffered += free
-        self.in_flight -= free
+        self.buffered += counted
+        self.in_flight -= counted
 
     def took(self, number: int, output: Sequence[Item]) -> None:
         """The consumer popped that many items of the output. The buffer counts the next ones in their place."""
