@@ -714,12 +714,8 @@ cdef class BaseQueue(Fifo):
 
     def _after_fork(self):
         """In the child of a fork."""
-        if self.lock is None:               # a thread of the parent was about to set it
-            return
-        self.may_get.forget_other_threads()
-        self.may_put.forget_other_threads()
-        self.all_done.forget_other_threads()
-        self.lock.forget_other_threads()
+        if self.lock is not None:           # else a thread of the parent was about to set it
+            self.lock.forget_other_threads()
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

@@ -17,8 +17,8 @@ cdef class Condition:
     cdef mt_lock lock           # guards the rest; the mutex cannot: notify does not know whether its caller holds it
     cdef wait_list waiters
     cdef int64_t waits          # those on the list, and those that run signal handlers
+    cdef object __weakref__
     cdef int64_t wake_ups       # so far: tells a wait that runs signal handlers that it may have missed one
     cdef bint wake_one(self) noexcept
     cdef void wake_all(self) noexcept
     cdef bint wait_until(self, int64_t deadline, const int64_t *number, int64_t expected) except -1
-    cdef void forget_other_threads(self) noexcept

@@ -11,7 +11,7 @@ Invariants
   ends.
 - A wake-up that a wait does not use goes to another waiter (`forward_wake_up`, or the end of `wait_without_mutex`).
 - In the child of a fork all locks are free, except a Mutex that the forking thread holds, and lists keep what A6 of
-  _waiting.pxd says: of a Mutex and a Condition after forget_other_threads(). Condition.waits still counts the others.
+  _waiting.pxd says: of a Mutex after forget_other_threads(). Condition.waits still counts the others.
 """
 cimport cython
 
@@ -211,6 +211,7 @@ cdef class Condition:
 
     def __cinit__(self, mutex):
         self.mutex = mutex
+        tell_of_forks(self)
 
     def __reduce__(self):
         raise TypeError("cannot copy or pickle a condition: threads of this process wait for it")
@@ -293,7 +294,7 @@ cdef class Condition:
         finally:
             count_wait(self, -1)
 
-    cdef void forget_other_threads(self) noexcept:
+    def _after_fork(self):
         mt_lock_reset(&self.lock)
         keep_tasks(&self.waiters, PyThread_get_thread_ident())
 

@@ -512,9 +512,8 @@ class Signalled(selectors.DefaultSelector):
 
 @process_wide
 @posix_signals
-@pytest.mark.parametrize("name", CALLS)
-def test_a_signal_handler_that_interrupts_the_wait_of_a_loop_wakes_it(name):
-    call, selector = CALLS[name](), Signalled()
+def test_a_signal_handler_that_interrupts_the_wait_of_a_loop_wakes_it(new_call):
+    call, selector = new_call(), Signalled()
     before = signal.signal(signal.SIGUSR1, lambda *_: call.wake())
     loop = asyncio.SelectorEventLoop(selector)
     try:
@@ -525,12 +524,10 @@ def test_a_signal_handler_that_interrupts_the_wait_of_a_loop_wakes_it(name):
     finally:
         signal.signal(signal.SIGUSR1, before)
         loop.close()
-        call.close()
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_coroutine_that_a_task_of_its_loop_wakes_costs_no_write_to_the_socket(name):
-    call = CALLS[name]()
+def test_a_coroutine_that_a_task_of_its_loop_wakes_costs_no_write_to_the_socket(new_call):
+    call = new_call()
 
     async def wake():
         call.wake()
@@ -543,4 +540,3 @@ def test_a_coroutine_that_a_task_of_its_loop_wakes_costs_no_write_to_the_socket(
         call.took(loop.run_until_complete(asyncio.wait_for(task, DEADLINE)))
     finally:
         loop.close()
-        call.close()

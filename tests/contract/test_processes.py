@@ -244,3 +244,35 @@ if not pid:
 begun.release()
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """, "-Wignore::DeprecationWarning")
+
+
+@needs_fork
+def test_in_a_child_the_timer_thread_of_a_broker_is_woken_though_that_of_its_parent_waited():
+    """It begins in the child, and an earlier timer comes while it waits for a later one."""
+    run_script("""
+import threading, time
+from support.forks import in_child
+from support.threads import wait_until
+from manytail.broker._runtime import Runtime
+
+runtime = Runtime()
+
+def call_at(seconds, call):
+    with runtime:
+        runtime.timers.at(time.monotonic() + seconds, call)
+
+def waiting(n):
+    return f" {n} waiting" in repr(runtime.timers._changed)
+
+def child():
+    done = threading.Event()
+    assert waiting(0)
+    call_at(7200.0, int)
+    wait_until(lambda: waiting(1))
+    call_at(0.0, lambda now: done.set())
+    assert done.wait(60)
+
+call_at(3600.0, int)
+wait_until(lambda: waiting(1))
+in_child(child)
+""", "-Wignore::DeprecationWarning")

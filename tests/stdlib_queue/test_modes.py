@@ -538,22 +538,23 @@ print("done")
 
 @forks
 def test_a_fork_while_a_queue_is_about_to_enter_locked_mode():
-    """The queue is registered for forks before its conditions are set, and another thread may fork in between. Here a
-    profile function does."""
+    """The queue is registered for forks before its mutex is set. Another thread may fork in between, or before."""
     assert run_script(FORKING + """
+from manytail import _lifecycle
 from manytail.queue import Queue
-q, children = Queue(), []
-def fork(frame, event, argument):
-    if event == "return" and frame.f_code.co_qualname == "WeakValueDictionary.__setitem__" and not children:
+q, children, ref = Queue(), [], _lifecycle.ref
+def fork(owner, forget):
+    if owner is q:
         children.append(os.fork())
         if children == [0]:
             q.put(1)
             assert q.get(timeout=60) == 1
             assert not q.mutex.locked()
             os._exit(0)
-sys.setprofile(fork)
+    return ref(owner, forget)
+q._after_fork()
+_lifecycle.ref = fork
 q.mutex
-sys.setprofile(None)
 assert len(children) == 1
 ended(children[0])
 print("done")
