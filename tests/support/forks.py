@@ -1,5 +1,6 @@
 """Children of a fork, and threads beside it, for scripts that `run_script` starts."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -12,11 +13,12 @@ from .threads import DEADLINE, Task
 
 def status_of_child(function: Callable[[], Any]) -> int:
     """Fork, and call the function in the child. Returns the child's status: 0 if the function returned, else its
-    traceback is on stderr. A child that hangs is killed."""
+    traceback is on stderr. A child that hangs is killed, after it has said where."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
+            faulthandler.register(signal.SIGALRM, chain=True)
             signal.alarm(int(DEADLINE))
             function()
             code = 0
