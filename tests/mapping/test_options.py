@@ -105,6 +105,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_failures": 1}, ValueError, "max_failures: 1 (expected: "),
     ({"fatal": 1}, TypeError, "fatal: 1 of type int (expected: "),
     ({"fatal": (int,)}, TypeError, "fatal: (<class 'int'>,) of type tuple (expected: "),
+    ({"remember": ":memory:"}, ValueError, "remember: an SQLite database in memory (expected: the path of a SQLite"),
+    ({"remember": "mysql://host/db"}, ValueError, "remember: a URL of 'mysql' (expected: the path of a SQLite file,"),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 
