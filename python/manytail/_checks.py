@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+LARGEST_WEIGHT = 2**32 - 1  # of a MultiQueue
 
 
 def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
@@ -65,9 +66,13 @@ def seconds(option: str, value: Any, *, positive: bool = False) -> float:
     expected = f"seconds, a number {'>' if positive else '>='} 0"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise bad_type(option, value, expected)
-    if math.isnan(value) or value < 0 or (positive and value == 0):
+    try:
+        found = float(value)
+    except OverflowError:  # of an int
+        raise bad_value(option, value, expected) from None
+    if not (found > 0 if positive else found >= 0):
         raise bad_value(option, value, expected)
-    return float(value)
+    return found
 
 
 def optional_seconds(option: str, value: Any) -> float | None:
@@ -88,7 +93,8 @@ def check_weights(option: str, value: Any) -> dict[Any, int] | None:
     if not isinstance(value, Mapping):
         raise bad_type(option, value, "a mapping from keys to ints >= 1")
     for key, weight in value.items():
-        whole(f"{option}[{key!r}]", weight, 1)
+        if whole(f"{option}[{key!r}]", weight, 1) > LARGEST_WEIGHT:
+            raise bad_value(f"{option}[{key!r}]", weight, f"an int <= {LARGEST_WEIGHT}")
     return dict(value)
 
 

@@ -140,7 +140,7 @@ def calls_for_an_item(items: int, options: dict[str, Any]) -> float:
 def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
     results = mapped(str, [1, 2], limits=Rate(1e9, cost=lambda item: cost if item == 1 else 1.0), errors="return")
     assert results[1].result == "2"
-    assert isinstance(results[0].error, (TypeError, ValueError))
+    assert isinstance(results[0].error, ValueError)
     assert str(results[0].error).startswith("cost: ")
     assert results[0].attempts == 0
 
@@ -219,6 +219,19 @@ def test_two_maps_keep_a_concurrency_together() -> None:
     assert most <= 3
 
 
+def test_the_last_word_counts_with_the_name_of_the_limit_or_without() -> None:
+    def fn(item: int, delivery: Delivery) -> None:
+        delivery.spent(3)
+        delivery.spent(money=5)
+        if item:
+            delivery.spent(7)
+
+    money = Budget(100, cost=lambda item: 10, name="money")
+    results = concurrent_map(fn, [0, 1], workers=1, limits=money)
+    assert list(results) == [None, None]
+    assert money.used() == results.stats().spent["money"] == 12
+
+
 def test_what_calls_say_that_they_spent_counts() -> None:
     money = Budget(100.0, cost=lambda item: 10.0, name="money")
 
@@ -293,6 +306,24 @@ def test_a_block_of_a_caller_is_the_one_that_ends_there() -> None:
         assert money.used() == 7
         elsewhere.close()
     assert money.used() == 12
+
+
+def test_a_block_is_told_what_it_spent_as_a_call_tells_it() -> None:
+    money = Budget(100, name="money")
+    for said, used in (({"money": 5, "tokens": 9}, 5), ({"tokens": 9}, 6), ({}, 7)):
+        with money as one:
+            one.spent(**said)
+        assert money.used() == used
+    with money as one:
+        one.spent(2, money=3)
+        one.spent(money=4)
+        with pytest.raises(ValueError, match=r"spent: money: -1 \(expected: a finite number >= 0\)"):
+            one.spent(money=-1)
+    assert money.used() == 11
+    with Concurrency(1, name="slots") as slot:
+        slot.spent(tokens=9)
+        with pytest.raises(ValueError, match="never settled"):
+            slot.spent(slots=1)
 
 
 def test_a_block_is_for_one_use_at_a_time() -> None:

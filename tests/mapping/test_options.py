@@ -73,6 +73,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"retry": None}, TypeError, "retry: None of type NoneType (expected: an int >= 0, or a Retry)"),
     ({"timeout": 0}, ValueError, "timeout: 0 (expected: seconds, a number > 0)"),
     ({"timeout": -1.5}, ValueError, "timeout: -1.5 (expected: seconds, a number > 0)"),
+    ({"timeout": 10**400}, ValueError, "timeout: 10000"),
+    ({"weights": {"a": 1 << 32}, "key": str}, ValueError, "weights['a']: 4294967296 (expected: an int <= 4294967295)"),
     ({"workers": 0}, ValueError, "workers: 0 (expected: an int >= 1, or (least, most): two of them, least <= most,"),
     ({"workers": True}, TypeError, "workers: True of type bool (expected: an int >= 1, or (least, most): two of them"),
     ({"workers": "2"}, TypeError, "workers: '2' of type str (expected: an int >= 1, or (least, most): two of them"),
@@ -105,6 +107,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_failures": 1}, ValueError, "max_failures: 1 (expected: "),
     ({"fatal": 1}, TypeError, "fatal: 1 of type int (expected: "),
     ({"fatal": (int,)}, TypeError, "fatal: (<class 'int'>,) of type tuple (expected: "),
+    ({"remember": ":memory:"}, ValueError, "remember: an SQLite database in memory (expected: the path of a SQLite"),
+    ({"remember": "mysql://host/db"}, ValueError, "remember: a URL of 'mysql' (expected: the path of a SQLite file,"),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]
 

@@ -197,6 +197,22 @@ def test_the_batch_of_what_the_codec_refuses_is_recorded(sqlite, mapped):
     assert shared.remembered() == 4
 
 
+@everywhere
+def test_how_many_results_were_found_and_how_old_is_logged_once(database, mapped, caplog):
+    shared = Shared(database.url, "a")
+    mapped(str, [0], remember=shared)
+    age = f"UPDATE manytail_results SET recorded_at = recorded_at - {3 * 86_400}"
+    shared._store().run(lambda transaction, name: transaction.execute(age))
+    with caplog.at_level(logging.INFO):
+        mapped(str, range(300), remember=shared)
+        mapped(str, range(400), remember=shared)
+        mapped(str, range(400, 402), remember=shared)  # none
+    first, second = (message for message in caplog.messages if "were found" in message)
+    old = r"3 days, 0:0\d:\d\d"
+    assert re.fullmatch(rf"remember: 1 results were found in Shared\(.*, 'a'\), {old} to {old} old", first)
+    assert re.fullmatch(rf"remember: 300 results were found in Shared\(.*\), 0:0\d:\d\d to {old} old", second)
+
+
 def test_what_the_codec_of_a_caller_refuses_is_logged_once(sqlite, caplog):
     shared = Shared(sqlite.url, "a")
     with caplog.at_level(logging.WARNING), Caller(lambda item: {item}, remember=shared) as call:
@@ -364,10 +380,10 @@ def test_a_call_that_misses_its_slot_for_a_lookup_needs_no_other_lookup(sqlite, 
     shared, lookups = Shared(sqlite.url, "a"), itertools.count()
     look_up = shared._store().look_up
 
-    def slow_look_up(ids, give_up=None):
+    def slow_look_up(*arguments):
         next(lookups)
         time.sleep(1.2 * LATE)
-        return look_up(ids, give_up)
+        return look_up(*arguments)
 
     monkeypatch.setattr(shared._store(), "look_up", slow_look_up)
     assert mapped(str, range(2), remember=shared, limits=rate(shared, 50.0), workers=2) == ["0", "1"]
@@ -644,9 +660,9 @@ def test_the_window_grows_while_workers_wait_for_a_lookup(sqlite, mapped, monkey
     shared = Shared(sqlite.url, "a")
     look_up = shared._store().look_up
 
-    def slow_look_up(ids, give_up=None):
+    def slow_look_up(*arguments):
         assert many.wait(DEADLINE)
-        return look_up(ids, give_up)
+        return look_up(*arguments)
 
     def items():
         for item in range(2_000):

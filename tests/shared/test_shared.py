@@ -78,6 +78,13 @@ def test_a_relative_path_is_made_absolute_here(where, tmp_path, monkeypatch):
     assert os.listdir(tmp_path)[0].startswith("sub.db")
 
 
+@pytest.mark.parametrize("name", ["a?b.db", "a%20b#c.db", "env:A.db"])
+def test_a_path_object_is_a_path_whatever_its_name(name, tmp_path):
+    shared = Shared(tmp_path / name, "name")
+    assert shared.remembered() == 0
+    assert (tmp_path / name).exists()
+
+
 def test_repr_and_pickle_show_no_password():
     literal = Shared(url_of_test() + f"?password={QUOTED}&sslpassword=hidden", "a name")
     assert repr(literal) == "Shared('postgresql://user@127.0.0.1/db', 'a name')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from manytail.mapping._frames import (
     note_of,
 )
 
+from ._fits import fit_of
 from ._results import ResultError
 from ._task import ArrowMap, Host, Task
 
@@ -128,6 +130,15 @@ def check_schema(schema: Any) -> pa.Schema:
         raise checks.bad_type("schema", schema, "a pyarrow.Schema")
     if not len(schema):
         raise checks.bad_value("schema", schema, "at least one column")
+    for number, field in enumerate(schema):
+        if field.name in schema.names[:number]:
+            raise checks.bad_value("schema", field.name, "names that no other result column has")
+        try:
+            fit_of(field.type, datetime.UTC)
+        except TypeError as error:
+            raise TypeError(f"schema: {field} (expected: types that have a Python value)") from error
+        except ValueError as error:
+            raise ValueError(f"schema: {field} (expected: structs whose fields have different names)") from error
     return schema
 
 

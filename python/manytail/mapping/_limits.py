@@ -639,14 +639,19 @@ class Block:
     def holds(self) -> bool:
         return bool(self._owners)
 
-    def spent(self, amount: float) -> None:
-        """What the block takes really, instead of its cost. RuntimeError: the block has ended."""
-        if isinstance(self._limit, Concurrency):
+    def spent(self, amount: float | None = None, /, **amounts: float) -> None:
+        """What the block takes really, instead of its cost, as Delivery.spent says it: without a name, or with the
+        name of the limit. Another name counts nowhere. RuntimeError: the block has ended."""
+        if amount is not None:
+            amounts = {"": amount, **amounts}
+        found = {name: checked_amount(f"spent: {name}" if name else "spent", each) for name, each in amounts.items()}
+        mine = [each for name, each in found.items() if name in ("", self._limit.name)]
+        if mine and isinstance(self._limit, Concurrency):
             raise ValueError("spent: a Concurrency is never settled (expected: a Rate or a Budget)")
-        found = checked_amount("spent", amount)
         if not self._owners:
             raise RuntimeError("spent: the block has ended, or has not begun")
-        self._spent = found
+        if mine:
+            self._spent = mine[-1]
 
     def __enter__(self) -> Self:
         changed = Event()

@@ -267,8 +267,12 @@ def priority_of(value: Any) -> float:
 
 
 def cost_of(limit: Limit, value: Any) -> float:
-    """What an item takes of the limit."""
-    return checked_amount("cost", limit.cost(value))
+    """What an item takes of the limit. ValueError: of any type that it cannot be, as of a bad number."""
+    cost = limit.cost(value)
+    try:
+        return checked_amount("cost", cost)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 class Source(Iterator[list[Item]]):

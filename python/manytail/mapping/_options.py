@@ -115,7 +115,11 @@ def remembering(fn: Any, value: Any) -> Shared | None:
 
     if value is None or isinstance(value, Shared):
         return value
-    return Shared(value, name_of(fn))
+    name = name_of(fn)
+    try:
+        return Shared(value, name)
+    except ValueError as error:  # of an argument that the user has not named
+        raise ValueError(f"remember: {str(error).removeprefix('where: ')}") from None
 
 
 # ---------------------------------------------------------------------------------------------------- all options

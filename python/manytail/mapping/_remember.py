@@ -31,6 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -121,6 +122,8 @@ class Memory:
         self._agreed = False  # whether the database has our codec
         self._closing = False  # the map ends: record at once
         self._lookups_ended = False
+        self._found = 0  # results, and their ages in seconds; logged at the end
+        self._newest, self._oldest = math.inf, 0.0
         self._logged = False  # whether a result that cannot be recorded was logged, where that ends nothing
         self.give_up = Event()
         self.patience: Any = self.give_up  # once it is set, no look-up waits for a database that is away
@@ -341,9 +344,16 @@ class Memory:
                 raise
         if over:
             _unfinished.discard(self)
+            self._log_found()
         for then in ended:
             then()
         return not over
+
+    def _log_found(self) -> None:
+        number, self._found = self._found, 0  # once, although `work` may come here again
+        if number:
+            newest, oldest = (timedelta(seconds=max(0, round(age))) for age in (self._newest, self._oldest))
+            log.info("remember: %d results were found in %r, %s to %s old", number, self._shared, newest, oldest)
 
     def _has_work(self) -> bool:
         with Held(self._lock):
@@ -390,7 +400,8 @@ class Memory:
             if not self._agreed:
                 store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self.patience)
                 self._agreed = True
-            found = store.look_up(ids, self.patience)
+            ages: list[float] = []
+            found = store.look_up(ids, self.patience, ages)
         except SharedUnavailable:
             if self._lookups_ended or self.patience.is_set():
                 return  # the deadline came first
@@ -398,7 +409,10 @@ class Memory:
         for item in asked:
             item.looked_up = now
         if found:
-            self._read([(item, found[id_]) for item, id_ in zip(asked, ids, strict=True) if id_ in found])
+            recorded = [(item, found[id_]) for item, id_ in zip(asked, ids, strict=True) if id_ in found]
+            self._found += len(recorded)
+            self._newest, self._oldest = min(self._newest, *ages), max(self._oldest, *ages)
+            self._read(recorded)
 
     def _read(self, recorded: list[tuple[Item, bytes]]) -> None:
         records = [data for _, data in recorded]

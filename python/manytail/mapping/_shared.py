@@ -185,7 +185,8 @@ def _checked(where: Any) -> str | Callable[[], str]:
         if not _VARIABLE.fullmatch(path):
             raise ValueError("where: 'env:' without the name of an environment variable (expected: env:NAME)")
         return str(path)
-    return _database(path if path is where else f"sqlite:///{path}").key()
+    # An absolute path is no URL.
+    return _database(path if path is where or not path else os.path.abspath(path)).key()
 
 
 def _check_codec(value: Any) -> Any:

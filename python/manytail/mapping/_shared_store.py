@@ -196,19 +196,25 @@ class Store:
         return f" AND recorded_at > {self._database.clock} - ?", (self._max_age,)
 
     # ------------------------------------------------------------------------------------------------ results
-    def look_up(self, ids: Sequence[bytes], give_up: Event | None = None) -> dict[bytes, bytes]:
-        """The results that are recorded under these ids."""
+    def look_up(
+        self, ids: Sequence[bytes], give_up: Event | None = None, ages: list[float] | None = None
+    ) -> dict[bytes, bytes]:
+        """The results that are recorded under these ids. ages: gets their ages, in seconds."""
 
-        def work(transaction: Transaction, name: int) -> dict[bytes, bytes]:
+        def work(transaction: Transaction, name: int) -> list[tuple[bytes, bytes, float]]:
             fresh, age = self._fresh()
-            found: dict[bytes, bytes] = {}
+            columns = f"id, result, {self._database.clock} - recorded_at"
+            found: list[tuple[bytes, bytes, float]] = []
             for part in _slices(ids, SLICE):
                 some = ",".join("?" * len(part))
-                query = f"SELECT id, result FROM manytail_results WHERE name = ? AND id IN ({some}){fresh}"
-                found.update(transaction.execute(query, (name, *part, *age)).fetchall())
+                query = f"SELECT {columns} FROM manytail_results WHERE name = ? AND id IN ({some}){fresh}"
+                found += transaction.execute(query, (name, *part, *age)).fetchall()
             return found
 
-        return self.run(work, writes=False, give_up=give_up)
+        found = self.run(work, writes=False, give_up=give_up)
+        if ages is not None:
+            ages += [age for _, _, age in found]
+        return {id_: result for id_, result, _ in found}
 
     def record(self, results: Mapping[bytes, bytes], give_up: Event | None = None) -> None:
         """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""

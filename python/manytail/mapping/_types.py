@@ -99,11 +99,13 @@ class Delivery:
 
         ValueError: an amount that is not finite and >= 0; no limit or several were given `cost`, and the amount has no
         name; a limit that is not settled. TypeError: an amount that is no number. RuntimeError: the call has ended."""
-        said = {name: _amount(f"spent: {name}", value) for name, value in amounts.items()}
-        if amount is not None:
-            said[""] = _amount("spent", amount)
-            if (given := len(self._names.costed)) != 1:
-                raise ValueError(f"spent: {amount!r}, and {given} limits were given cost (expected: one, or a name)")
+        costed = self._names.costed
+        said = {} if amount is None else {"": _amount("spent", amount)}
+        if said and len(costed) != 1:
+            raise ValueError(f"spent: {amount!r}, and {len(costed)} limits were given cost (expected: one, or a name)")
+        for name, value in amounts.items():
+            # The name of the only limit that was given `cost` means the same as no name: the last word counts.
+            said["" if costed == (name,) else name] = _amount(f"spent: {name}", value)
         for name in said.keys() & self._names.unsettled:
             raise ValueError(f"spent: {name} (expected: no Concurrency, whose costs are given back whole)")
         with Held(self._lock):
