@@ -310,7 +310,7 @@ class _Workers:
         # Re-entrant: a signal handler or a finalizer may submit while this thread starts one.
         self.lock = threading.RLock()
         self.broken: str | bool = False
-        self._names = map(f"{prefix}_{{}}".format, itertools.count())
+        self._names = map("{}_{}".format, itertools.repeat(prefix), itertools.count())
         self._initializer = initializer
         self._initargs = initargs
         number = id(self)

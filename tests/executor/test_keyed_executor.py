@@ -909,6 +909,11 @@ def test_reprs_say_what_is_going_on(held):
     assert repr(held) == "<KeyedExecutor of 1 workers, shut down>"
 
 
+def test_the_prefix_of_thread_names_may_have_braces():
+    with KeyedExecutor(1, thread_name_prefix="{a} {}") as executor:
+        assert executor.submit(lambda: threading.current_thread().name).result(DEADLINE) == "{a} {}_0"
+
+
 def test_initializer_runs_in_each_thread_before_any_call(gate):
     local = threading.local()
 
