@@ -890,6 +890,7 @@ def test_the_signatures_are_those_of_the_contract(call, shape):
     ("arguments", "error", "says"),
     [
         ({"max_workers": 0}, ValueError, "max_workers must be greater than 0, not 0"),
+        ({"max_workers": "2"}, TypeError, "max_workers='2': expected an int > 0 or None"),
         ({"max_pending": "no"}, TypeError, "max_pending"),
         ({"initializer": 3}, TypeError, "initializer must be a callable"),
         ({"per_key": 1.5}, TypeError, r"per_key=1\.5: expected an int"),
