@@ -32,7 +32,8 @@ cdef void mt_subqueue_enable(mt_subqueue*, bint enabled) noexcept nogil
 # MT_OK, MT_EMPTY (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM (no semaphore to wait on). *taken_from: the
 # sub-queue of the item; `taken_from` may be NULL.
 cdef int mt_multiqueue_get(mt_multiqueue*, uintptr_t* item, mt_subqueue** taken_from, int64_t timeout_ns) noexcept nogil
-# Waits for the first item, then takes what is there, at most n. n <= 0: MT_OK and *count = 0.
+# Waits for the first item, then takes what is there, at most n. *count: how many. n = 0: MT_OK. MT_BADARG: n < 0, or
+# items is NULL and n > 0.
 cdef int mt_multiqueue_get_many(mt_multiqueue*, uintptr_t* items, int64_t n, int64_t timeout_ns,
                                 int64_t* count) noexcept nogil
 cdef int64_t mt_multiqueue_qsize(mt_multiqueue*) noexcept nogil

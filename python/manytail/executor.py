@@ -82,6 +82,8 @@ class KeyedExecutor(Executor):
         begin(self)
         if max_workers is None:
             max_workers = min(32, _processors() + 4)
+        if not hasattr(max_workers, "__index__"):
+            raise TypeError(f"max_workers={max_workers!r}: expected an int > 0 or None")
         if max_workers <= 0:
             raise ValueError(f"max_workers must be greater than 0, not {max_workers!r}")
         if initializer is not None and not callable(initializer):
@@ -310,7 +312,7 @@ class _Workers:
         # Re-entrant: a signal handler or a finalizer may submit while this thread starts one.
         self.lock = threading.RLock()
         self.broken: str | bool = False
-        self._names = map(f"{prefix}_{{}}".format, itertools.count())
+        self._names = map("{}_{}".format, itertools.repeat(prefix), itertools.count())
         self._initializer = initializer
         self._initargs = initargs
         number = id(self)

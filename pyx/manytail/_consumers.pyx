@@ -365,9 +365,12 @@ cdef class Consumer:
         """Call callback(entry) for every entry, one call at a time, on the executor, which has submit(). The callback
         acks the entry. If it raises, sys.unraisablehook is called, and the entry is released unless its delivery has
         ended. get raises ClosedError from then on. It ends when all its queues are shut down and drained, or at
-        close(). TypeError: callback is not callable. ClosedError: it is closed, or listens already."""
+        close(). TypeError: callback is not callable, or executor has no submit(). ClosedError: it is closed, or listens
+        already."""
         if not callable(callback):
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
+        if not hasattr(executor, "submit"):
+            raise TypeError(f"executor={executor!r}: expected an executor, which has submit()")
         self.usable()
         listener = _Listener(self, callback, executor)
         with cython.critical_section(self):

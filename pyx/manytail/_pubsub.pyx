@@ -64,7 +64,10 @@ cdef int64_t start_argument(object value) except? -7:
         if value not in STARTS:
             raise ValueError(f"start={value!r}: expected 'next', 'oldest' or the sequence number of a retained message")
         return STARTS[value]
-    position = int_argument("start", value, "'next', 'oldest' or an int")
+    try:
+        position = int_argument("start", value, "'next', 'oldest' or an int")
+    except OverflowError:       # no message has such a number: join() refuses it, as it does a negative one
+        position = -1
     return position if position >= 0 else ps.START_OLDEST - 1      # neither START_* nor valid: join() refuses it
 
 

@@ -1,6 +1,7 @@
 """pika's names and signatures, so that a program changes its imports and nothing else."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -75,6 +76,12 @@ def test_exceptions_have_pikas_bases(name: str) -> None:
     ours, pikas = getattr(exceptions, name), getattr(theirs, name)
     lineage = [base.__name__ for base in pikas.__mro__]
     assert [base.__name__ for base in ours.__mro__ if base.__name__ in lineage] == lineage
+
+
+def test_the_docs_name_the_exceptions_that_are_left_out() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "from-rabbitmq.md").read_text()
+    kinds = {name for name, kind in vars(theirs).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
+    assert [name for name in sorted(kinds - set(exceptions.__all__)) if f"`{name}`" not in page] == []
 
 
 def test_wrong_states_are_closed_errors_too() -> None:

@@ -1,6 +1,7 @@
 """What this broker adds to the rules of the server: callbacks on an executor, calls from any thread."""
 
 import gc
+import re
 import signal
 import threading
 import time
@@ -249,6 +250,8 @@ def test_executors_that_are_none(broker: Broker) -> None:
         broker.connect(executor=pool, max_workers=2)
     with ProcessPoolExecutor(1) as processes, pytest.raises(TypeError, match="ProcessPoolExecutor"):
         broker.connect(executor=processes)
+    with pytest.raises(TypeError, match="executor=3: expected"):
+        broker.connect(executor=3)  # type: ignore[arg-type]
     broker.close()
     with pytest.raises(ClosedError):
         broker.connect()
@@ -749,6 +752,13 @@ def test_properties_are_copied_at_publish_and_at_each_delivery(channel: Channel)
     assert (nothing, body) == (BasicProperties(), b"text")
     channel.basic_publish("", "q", headers)  # any other object passes as it is
     assert channel.basic_get("q")[2] is headers
+
+
+@pytest.mark.parametrize("properties", ["headers", {"headers": {"a": 1}}, 3])
+def test_what_has_no_property_is_refused_and_nothing_is_published(channel: Channel, properties: object) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"properties: {properties!r} (expected: BasicProperties)")):
+        channel.basic_publish("", "q", b"", properties)
+    assert channel.queue_purge("q").method.message_count == 0
 
 
 def test_closing_twice(broker: Broker) -> None:

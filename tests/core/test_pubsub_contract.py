@@ -123,7 +123,7 @@ def test_drop_oldest_never_drops_more_than_the_bound_asks_for(many):
 # ------------------------------------------------------------------------------------------------------------- start
 
 
-@pytest.mark.parametrize("start", [-1, -2, -3, 9, 101, 2**62, -(2**62)])
+@pytest.mark.parametrize("start", [-1, -2, -3, 9, 101, 2**62, -(2**62), 2**64, -(2**64)])
 def test_start_that_is_not_retained(start):
     queue = PubSubQueue()
     with queue.subscribe() as first:

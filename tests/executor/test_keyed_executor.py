@@ -890,6 +890,7 @@ def test_the_signatures_are_those_of_the_contract(call, shape):
     ("arguments", "error", "says"),
     [
         ({"max_workers": 0}, ValueError, "max_workers must be greater than 0, not 0"),
+        ({"max_workers": "2"}, TypeError, "max_workers='2': expected an int > 0 or None"),
         ({"max_pending": "no"}, TypeError, "max_pending"),
         ({"initializer": 3}, TypeError, "initializer must be a callable"),
         ({"per_key": 1.5}, TypeError, r"per_key=1\.5: expected an int"),
@@ -907,6 +908,11 @@ def test_reprs_say_what_is_going_on(held):
     assert repr(held) == "<KeyedExecutor of 1 workers, 1 pending>"
     held.shutdown(wait=False)
     assert repr(held) == "<KeyedExecutor of 1 workers, shut down>"
+
+
+def test_the_prefix_of_thread_names_may_have_braces():
+    with KeyedExecutor(1, thread_name_prefix="{a} {}") as executor:
+        assert executor.submit(lambda: threading.current_thread().name).result(DEADLINE) == "{a} {}_0"
 
 
 def test_initializer_runs_in_each_thread_before_any_call(gate):

@@ -293,8 +293,10 @@ def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Mes
     if type(properties) is BasicProperties:
         given = fresh()
         given.__dict__.update(properties.__dict__)
-    else:
+    elif any(hasattr(properties, name) for name in PROPERTY_NAMES):
         given = BasicProperties(**{name: getattr(properties, name, None) for name in PROPERTY_NAMES})
+    else:
+        raise TypeError(f"properties: {properties!r} (expected: BasicProperties)")
     if given.headers is not None:
         given.headers = table(given.headers, "headers")
     if given.priority is not None:

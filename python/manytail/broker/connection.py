@@ -269,7 +269,8 @@ class Broker:
 
     def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
         """A connection whose callbacks run on `executor`, which is never shut down, or on its own KeyedExecutor of
-        max_workers threads (None: os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor: TypeError.
+        max_workers threads (None: os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor, or what has no
+        submit(): TypeError.
         ClosedError: the broker is closed."""
         if executor is not None and max_workers is not None:
             both = f"executor={executor!r} and max_workers={max_workers!r}"
@@ -277,6 +278,8 @@ class Broker:
         if isinstance(executor, ProcessPoolExecutor):
             why = "callbacks and channels cannot go to another process"
             raise TypeError(f"executor={executor!r}: expected one with threads; {why}")
+        if executor is not None and not hasattr(executor, "submit"):
+            raise TypeError(f"executor={executor!r}: expected an executor, which has submit()")
         owned = executor is None
         if executor is None:
             workers = (os.cpu_count() or 1) if max_workers is None else max_workers

@@ -418,6 +418,16 @@ def test_get_meanwhile_raises(executor):
                 call()
 
 
+@pytest.mark.parametrize("wrong", [{"callback": 3}, {"executor": 3}])
+def test_a_wrong_argument_is_refused_by_name_and_get_works_on(executor, wrong):
+    arguments = {"callback": print, "executor": executor} | wrong
+    (queue,) = queues(1, each=1)
+    with consumer_of(queue) as consumer:
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))}=3: expected"):
+            consumer.listen(**arguments)
+        assert consumer.get(False).item == "00"
+
+
 def test_credit_bounds_what_is_pushed(executor):
     (queue,) = queues(1, each=4)
     kept = []
