@@ -135,7 +135,7 @@ class Listener:
         with self.lock:
             self.stopped = True
             # None: nothing runs. Do not wait then: the task that ends may be this thread's, below a finalizer.
-            elsewhere = self.thread not in (None, threading.get_ident())
+            elsewhere = self.thread is not None and self.thread != threading.get_ident()
             waiting, self.waiting = self.waiting, None
         if waiting is not None:
             self.end_wait(waiting)
