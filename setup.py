@@ -36,7 +36,8 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 # two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
 MAPPING = ("_leased", "_ledger", "_limits")
-PLAIN = ["executor", *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
+QUEUES = ("_listener", "_timer")  # of entry queues: optimised for speed, as the rest of the core
+PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -92,12 +93,13 @@ def macros():
     return defined
 
 
-def compile_flags(msvc, plain):
-    """`plain`: of a module of plain Python. -O3 would make it hardly faster, and larger by half, in thrice the time."""
+def compile_flags(msvc, small):
+    """`small`: of a module of plain Python above the core. -O3 would make it hardly faster, and larger by half, in
+    thrice the time."""
     if msvc:
         return MSVC + (["/Od", "/Zi", "/UNDEBUG"] if DEBUG else ["/Od" if UNOPTIMIZED else "/O2"])
     # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
-    optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-Os" if plain else "-O3"
+    optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-Os" if small else "-O3"
     flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else [optimize, "-g0"])
     if SANITIZE:
         flags += [*SANITIZERS[SANITIZE], "-g1", "-O1", "-fno-omit-frame-pointer"]  # -g1: lines, for reports
@@ -198,7 +200,8 @@ class BuildExt(build_ext):
             # An interpreter of pyenv adds its own library directory as rpath, which exists on no other machine.
             self.compiler.linker_so = [flag for flag in self.compiler.linker_so if not flag.startswith("-Wl,-rpath")]
         for module in self.extensions:
-            module.extra_compile_args += compile_flags(msvc, is_plain(module))
+            small = is_plain(module) and module.name.removeprefix("manytail.") not in QUEUES
+            module.extra_compile_args += compile_flags(msvc, small)
             module.extra_link_args += link_flags(self.in_tree)
         super().build_extensions()
 

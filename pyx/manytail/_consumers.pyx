@@ -5,25 +5,23 @@ entry. Notifications of other queues that it does not use are forwarded. An entr
 to it (put with immediate=True) stays reserved for its next get.
 """
 cimport cython
-from cpython.exc cimport PyErr_SetInterrupt
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport *
 from manytail._cpython cimport PyTypeObject, mt_patch_new
-from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all, unraisable
+from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all
 from manytail._eq cimport CLOSED, acquired_entry, is_closed, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, locked_answer
 from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport *
 
-import threading
-import weakref
 from types import GenericAlias
 
+from manytail._entries import _report
 from manytail._lifecycle import start_daemon
-from manytail._sync import Event
+from manytail._listener import Listener
 from manytail.errors import ClosedError, Empty, ShutDown
 
 cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}
@@ -372,7 +370,8 @@ cdef class Consumer:
         if not hasattr(executor, "submit"):
             raise TypeError(f"executor={executor!r}: expected an executor, which has submit()")
         self.usable()
-        listener = _Listener(self, callback, executor)
+        listener = Listener(self, callback, executor, _find_or_wait, _end_wait, _report)
+        tell_of_forks(listener)
         with cython.critical_section(self):
             if self.listener is None:
                 self.listener = listener
@@ -414,127 +413,6 @@ cdef class Consumer:
             self.credit.replace(found, ())
             found = self.credit.subscriptions()
         self.credit.notify()
-
-
-class _Listener:
-    """Consumer.listen(): one task on the executor after the other. Each delivers the entry that the one before found,
-    and looks for the next entry. It holds its Consumer weakly.
-
-    state       what it is                                  fields              what ends it
-    submitted   the executor has a task that did not begin  found: its entry,   run() begins: running
-                                                            or None
-    running     a task delivers, or finds the next entry    thread: its id      it found an entry: submitted
-                                                                                it found none: waiting
-    waiting     no task; nothing is there to take           waiting: the wait   the wait's wake-up: submitted
-    stopped     no more tasks                               stopped             nothing
-
-    A wait may end before the task that left it does: the wake-up submits a task, which finds the first one running. It
-    sets `again` and ends, and the running task submits another one when it ends. So never two run at once."""
-
-    def __init__(self, consumer, callback, executor):
-        self.consumer = weakref.ref(consumer)
-        self.callback = callback
-        self.executor = executor
-        self.lock = threading.RLock()   # guards stopped, thread, again, waiting
-        self.not_running = Event()        # set when a task ends, cleared when the next one begins
-        self.stopped = False
-        self.thread = None              # of the running task
-        self.again = False              # a task began while another ran
-        self.waiting = None             # the wait that the last task left
-        self.points = None              # where it waits
-        self.found = None               # the entry for the next task
-        tell_of_forks(self)
-
-    def _after_fork(self):
-        """In the child of a fork: a task of another thread never ends, and may have held the lock."""
-        self.lock = threading.RLock()
-        self.not_running = Event()
-        if self.thread != threading.get_ident():
-            self.thread = None
-
-    def submit(self):
-        """Submit a task to the executor. This may run in a put of another thread, where an exception of a signal
-        handler must not end the listening. So it tries twice; a task too many finds nothing to do."""
-        interrupted, problem = False, None
-        for _ in range(2):
-            if self.stopped:
-                break
-            try:
-                self.executor.submit(self.run)
-                problem = None
-                break
-            except KeyboardInterrupt as raised:
-                interrupted, problem = True, raised
-            except BaseException as raised:
-                problem = raised
-        # If it was stopped during the submit, the failure is that of an executor that was shut down.
-        if problem is not None and not self.stopped:
-            found, self.found = self.found, None
-            if found is not None:
-                found.release()
-            self.fail(problem)
-        if interrupted:
-            PyErr_SetInterrupt()
-
-    def run(self):
-        """A task."""
-        with self.lock:
-            if self.stopped:
-                return
-            if self.thread is not None:
-                self.again = True
-                return
-            self.thread = threading.get_ident()
-            self.not_running.clear()
-        try:
-            self.deliver()
-            self.find_next()
-        except (ShutDown, ClosedError):
-            self.stopped = True
-        except BaseException as problem:        # nobody reads the executor's future
-            self.fail(problem)
-        finally:
-            with self.lock:
-                self.thread = None
-                another, self.again = self.again, False
-                self.not_running.set()
-        if another or self.found is not None:
-            self.submit()
-
-    def fail(self, problem):
-        """It cannot continue (no memory): report that, and close the consumer, so that others get the entries."""
-        self.stopped = True
-        unraisable(problem, self.callback)
-        consumer = self.consumer()
-        if consumer is not None:
-            consumer.close()
-
-    def deliver(self):
-        found, self.found = self.found, None
-        if found is None:
-            return
-        try:
-            self.callback(found)
-        except BaseException as problem:
-            found.release()
-            unraisable(problem, self.callback)
-
-    def find_next(self):
-        """Find an entry for the next task, or leave a wait that submits it."""
-        consumer = self.consumer()
-        while consumer is not None and not self.stopped and not _find_or_wait(consumer, self):
-            pass
-
-    def stop(self):
-        with self.lock:
-            self.stopped = True
-            # None: nothing runs. Do not wait then: the task that ends may be this thread's, below a finalizer.
-            elsewhere = self.thread not in (None, threading.get_ident())
-            waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            _end_wait(waiting)
-        if elsewhere:
-            self.not_running.wait()
 
 
 @cython.final

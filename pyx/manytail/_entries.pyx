@@ -2,7 +2,7 @@
 
 Algorithm: the strictly ordered queue of Qpid and its consumer manager. _eq.pxd lists the files that it is in. This
 file is its Python face: the queue, and Entry, the handle of an entry. _orders.pyx has the queues with another order,
-_subscriptions.pyx subscriptions, _consumers.pyx a consumer of several queues, _timer.pyx the shared threads.
+_subscriptions.pyx subscriptions, _consumers.pyx a consumer of several queues, _timer.py the shared threads.
 docs/design/entryqueue.md explains how it works.
 
 Progress

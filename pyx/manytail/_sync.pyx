@@ -96,6 +96,11 @@ def call_and_tell(start, started, problems):
     started.set()
 
 
+def now_ns():
+    """Nanoseconds of the clock of the queues, which is monotonic."""
+    return mt_now_ns()
+
+
 @cython.final
 cdef class Event:
     """As threading.Event, for the Python modules of this package. If a signal comes just before a wait of

@@ -29,8 +29,8 @@ KERNELS = [
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
     *("_build", "_lock", "_waiting", "_lifecycle", "_sync", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
-    *("_queue", "_timer", "_entries", "_orders", "_subscriptions", "_consumers", "_pubsub", "_workpool", "_sections"),
-    "_timings",
+    *("_queue", "_timer", "_entries", "_orders", "_subscriptions", "_listener", "_consumers", "_pubsub", "_workpool"),
+    *("_sections", "_timings"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these

@@ -15,8 +15,9 @@ pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds ar
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
-PLAIN = ["executor", "broker/_protocol", "broker/_routing", "broker/_state", "broker/_runtime", "broker/_mailbox"]
-PLAIN += ["broker/channel", "broker/connection", "mapping/_ledger", "mapping/_limits"]  # in setup.py, too
+PLAIN = ["executor", "_listener", "_timer", "broker/_protocol", "broker/_routing", "broker/_state"]  # in setup.py, too
+PLAIN += ["broker/_runtime", "broker/_mailbox", "broker/channel", "broker/connection"]
+PLAIN += ["mapping/_ledger", "mapping/_limits"]
 MODULES = sorted(path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx")) + PLAIN
 
 # Run outside the tree, so that the installed package is imported.

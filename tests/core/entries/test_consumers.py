@@ -545,13 +545,13 @@ def test_a_listening_consumer_may_be_collected_in_its_task():
 
 def test_of_two_threads_that_listen_at_once_one_is_refused(executor, monkeypatch):
     (queue,) = queues(1)
-    made, both = _consumers._Listener, threading.Barrier(2)
+    made, both = _consumers.Listener, threading.Barrier(2)
 
     def at_once(*args):
         both.wait(DEADLINE)
         return made(*args)
 
-    monkeypatch.setattr(_consumers, "_Listener", at_once)
+    monkeypatch.setattr(_consumers, "Listener", at_once)
     with consumer_of(queue) as consumer, Threads() as threads:
         tasks = [threads.start(consumer.listen, print, executor=executor) for _ in range(2)]
         assert sorted(str(type(task.outcome())) for task in tasks) == sorted([str(type(None)), str(ClosedError)])

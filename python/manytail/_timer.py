@@ -22,84 +22,48 @@ here delays only other dead letters.
 
 _entries.pyx makes one of each, and says what is done for a queue and where errors are reported.
 """
-cimport cython
-from libc.stdint cimport int64_t
 
-from manytail._c cimport *
-from manytail._lifecycle cimport raise_if_failed
-from manytail._waiting cimport WAIT, first_slice, park, run_signal_handlers
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(object)
+from __future__ import annotations
 
 import heapq
+import sys
 import weakref
+from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 from manytail._lifecycle import start_daemon
+from manytail._sync import Event, now_ns
 
-
-@cython.final
-cdef class TimerEvent:
-    """What the timer thread sleeps on. Several calls of set() before a wait end only that wait.
-
-    SimpleQueue.get(timeout=...) cannot be used. When it retries with the remaining time and that is negative, CPython
-    3.11.7 takes it for "no timeout" and sleeps for ever."""
-    cdef void *sem                  # a lock, used as a semaphore; taken: no set() since the last wait
-    cdef mt_atomic_u32 posted       # 1: there is a post that no wait has consumed
-
-    def __cinit__(self):
-        self.sem = PyThread_allocate_lock()
-        if self.sem == NULL:
-            raise MemoryError
-        PyThread_acquire_lock_timed(self.sem, 0, 0)
-
-    def __dealloc__(self):
-        if self.sem != NULL:
-            PyThread_acquire_lock_timed(self.sem, 0, 0)     # a PyThread lock must be free when it is destroyed
-            PyThread_release_lock(self.sem)
-            PyThread_free_lock(self.sem)
-
-    def set(self):
-        """Wake the timer thread. Call it after putting the request."""
-        # pairs with: itself in wait(), after which the thread reads the requests. If the thread does not see our
-        # request, the exchange in wait() came first. Then ours returns 0, and we post.
-        if not mt_xchg_seq_cst_u32(&self.posted, 1):
-            PyThread_release_lock(self.sem)
-
-    def wait(self, int64_t when):
-        """Sleep until set(), or until `when` (ns of the monotonic clock)."""
-        cdef long long slice_us = first_slice(True)
-        cdef int r = park(self.sem, when, True, &slice_us)
-        while r == WAIT or r == MT_INTERRUPTED:
-            raise_if_failed(MT_INTERRUPTED if run_signal_handlers() < 0 else MT_OK)
-            r = park(self.sem, when, True, &slice_us)
-        if r == MT_OK:
-            mt_xchg_seq_cst_u32(&self.posted, 0)      # pairs with: itself in set()
+_Call = Callable[..., Any]
+LONGEST = 1e9  # seconds of a sleep, so that its end is a time that 64 bits hold
 
 
 class ServiceThread:
     """A daemon thread that runs while there are requests. A subclass reads and serves them in work(), and calls start()
     after putting one."""
 
-    def __init__(self, serve, report):
+    def __init__(self, serve: _Call, report: _Call) -> None:
         # Timer: serve(queue) does what is due there. DeadLetterThread: serve(queue) does one thing, and returns whether
         # there may be more.
         self.serve = serve
-        self.report = report            # called with (exception, self)
+        self.report = report  # called with (exception, self)
         self.begin()
 
-    def begin(self):
-        self.requests = SimpleQueue()
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        self.requests: SimpleQueue[Any] = SimpleQueue()
         # A list of one item. Whoever pops the item starts the thread. The thread puts it back when it ends.
         self.start_tokens = ["to run"]
 
-    def start(self):
+    def start(self) -> None:
         """Start the thread unless it runs. Call it after putting a request."""
         try:
             self.start_tokens.pop()
         except IndexError:
-            return                      # it runs
+            return  # it runs
         # Not threading.Thread: its start() waits, and a signal handler that raises during that would lead to two
         # threads.
         try:
@@ -108,48 +72,48 @@ class ServiceThread:
             self.start_tokens.append("to run")
             raise
 
-    def run(self):
+    def run(self) -> None:
         tokens = self.start_tokens
         try:
             while True:
                 self.work()
                 if self.is_replaced(tokens) or self.try_to_end():
                     return
-        except BaseException as problem:    # for instance no memory: the next request starts the thread again
+        except BaseException as problem:  # for instance no memory: the next request starts the thread again
             tokens.append("to run")
             self.report(problem, self)
 
-    def is_replaced(self, tokens):
+    def is_replaced(self, tokens: list[str]) -> bool:
         """Whether begin_again() ran since start_tokens was `tokens`. Then user code that this thread ran has forked,
         this is the child, and this thread must end."""
         return self.start_tokens is not tokens
 
-    def try_to_end(self):
+    def try_to_end(self) -> bool:
         """Give the token back. False: a request came in between, and this thread has taken the token again."""
         self.start_tokens.append("to run")
         if self.requests.empty():
             return True
-        try:                            # a request came in between: go on, unless its sender has the token
+        try:  # a request came in between: go on, unless its sender has the token
             self.start_tokens.pop()
         except IndexError:
             return True
         return False
 
-    def left_requests(self):
+    def left_requests(self) -> list[Any]:
         """In the child of a fork: take out all requests that are not served to the end."""
         left = []
         while not self.requests.empty():
             left.append(self.requests.get_nowait())
         return left
 
-    def begin_again(self):
+    def begin_again(self) -> None:
         """In the child of a fork: forget the parent's thread, and keep the requests for restart()."""
         left = self.left_requests()
         self.begin()
         for request in left:
             self.requests.put(request)
 
-    def restart(self):
+    def restart(self) -> None:
         """Start the thread if requests are left. If that fails, the next request starts it."""
         if not self.requests.empty():
             try:
@@ -161,15 +125,15 @@ class ServiceThread:
 class DeadLetterThread(ServiceThread):
     """Requests are queues that have dead letters or expired items for this thread."""
 
-    def begin(self):
+    def begin(self) -> None:
         ServiceThread.begin(self)
-        self.current = None             # the queue that is being served
+        self.current: object = None  # the queue that is being served
 
-    def request(self, queue):
+    def request(self, queue: object) -> None:
         self.requests.put(queue)
         self.start()
 
-    def work(self):
+    def work(self) -> None:
         tokens = self.start_tokens
         while self.current is not None or not self.requests.empty():
             if self.current is None:
@@ -181,14 +145,20 @@ class DeadLetterThread(ServiceThread):
                     return
             self.current = None
 
-    def left_requests(self):
+    def left_requests(self) -> list[Any]:
         return ServiceThread.left_requests(self) + ([] if self.current is None else [self.current])
 
 
-class QueueReference(weakref.ref):
+class QueueReference(weakref.ref[Any]):
     """A weak reference to a queue, with the queue's id, and whether the queue is gone. Read `gone` instead of calling
     the reference: a call may make the last reference to the queue."""
+
     __slots__ = ("gone", "queue_id")
+    gone: bool
+    queue_id: int
+
+
+_Request = tuple[int, int, QueueReference]
 
 
 class Timer(ServiceThread):
@@ -198,18 +168,18 @@ class Timer(ServiceThread):
 
     Only the earliest request of a queue is valid: whoever serves the queue makes the next one. Others are stale."""
 
-    def __init__(self, serve, report, hand_over):
+    def __init__(self, serve: _Call, report: _Call, hand_over: _Call) -> None:
         ServiceThread.__init__(self, serve, report)
-        self.hand_over = hand_over      # called with a queue to which nothing else seems to refer
+        self.hand_over = hand_over  # called with a queue to which nothing else seems to refer
 
-    def begin(self):
+    def begin(self) -> None:
         ServiceThread.begin(self)
-        self.event = TimerEvent()
-        self.earliest = {}              # id of a queue -> its valid request
-        self.heap = []                  # the valid requests, and stale ones
-        self.unread = None              # the request that read_all() moves from `requests` to the heap
+        self.event = Event()  # what the thread sleeps on
+        self.earliest: dict[int, _Request] = {}  # id of a queue -> its valid request
+        self.heap: list[_Request] = []  # the valid requests, and stale ones
+        self.unread: _Request | None = None  # the request that read_all() moves from `requests` to the heap
 
-    def arm(self, when, queue):
+    def arm(self, when: int, queue: object) -> None:
         """Serve the queue at that time, or earlier."""
         reference = QueueReference(queue, self.forget)
         reference.gone = False
@@ -217,17 +187,17 @@ class Timer(ServiceThread):
         self.requests.put((when, id(reference), reference))
         self.wake()
 
-    def forget(self, reference):
+    def forget(self, reference: QueueReference) -> None:
         """A queue is gone: let the thread drop its request, and end if there are no others."""
         reference.gone = True
         self.requests.put((0, 0, reference))
         self.wake()
 
-    def wake(self):
+    def wake(self) -> None:
         self.event.set()
         self.start()
 
-    def work(self):
+    def work(self) -> None:
         tokens = self.start_tokens
         while True:
             self.read_all()
@@ -235,9 +205,12 @@ class Timer(ServiceThread):
             self.serve_due()
             if self.is_replaced(tokens) or not self.earliest:
                 return
-            self.event.wait(self.heap[0][0])
+            # Not SimpleQueue.get(timeout=...): if it retries and the rest of the time is negative, CPython 3.11.7 takes
+            # that for "no timeout", and sleeps for ever.
+            self.event.wait(min(max(self.heap[0][0] - now_ns(), 0) / 1e9, LONGEST))
+            self.event.clear()  # before it reads the requests: whoever sets it then has put one that it reads
 
-    def read_all(self):
+    def read_all(self) -> None:
         """Read the requests, beginning with the one that a MemoryError kept from being read."""
         while self.unread is not None or not self.requests.empty():
             if self.unread is None:
@@ -245,7 +218,7 @@ class Timer(ServiceThread):
             self.read(self.unread)
             self.unread = None
 
-    def read(self, request):
+    def read(self, request: _Request) -> None:
         queue_id = request[2].queue_id
         known = self.earliest.get(queue_id)
         if known is not None and known[2].gone:
@@ -255,41 +228,41 @@ class Timer(ServiceThread):
             heapq.heappush(self.heap, request)
             self.earliest[queue_id] = request
 
-    def is_stale(self, request):
+    def is_stale(self, request: _Request) -> bool:
         return self.earliest.get(request[2].queue_id) is not request
 
-    def drop_stale(self):
+    def drop_stale(self) -> None:
         """Keep the heap small: a queue may be armed for an earlier time again and again."""
         if len(self.heap) > 2 * len(self.earliest):
             self.heap = [request for request in self.heap if not self.is_stale(request)]
             heapq.heapify(self.heap)
 
-    def serve_due(self):
+    def serve_due(self) -> None:
         """Serve what is due. A request leaves the heap after it is served."""
-        heap, earliest, now = self.heap, self.earliest, mt_now_ns()
+        heap, earliest, now = self.heap, self.earliest, now_ns()
         while heap and (heap[0][0] <= now or self.is_stale(heap[0])):
             if not self.is_stale(heap[0]):
                 self.serve_one(heap[0][2])
-                if self.heap is not heap:       # serve_one() forked, this is the child: begin_again() made a new heap
+                if self.heap is not heap:  # serve_one() forked, this is the child: begin_again() made a new heap
                     return
                 del earliest[heap[0][2].queue_id]
             heapq.heappop(heap)
 
-    def serve_one(self, reference):
-        it = reference()
-        if it is None:
+    def serve_one(self, reference: QueueReference) -> None:
+        queue = [reference()]  # a list: one reference to the queue, whichever way this is compiled
+        if queue[0] is None:
             return
-        self.serve(it)
-        if Py_REFCNT(it) > 1:
+        self.serve(queue[0])
+        if sys.getrefcount(queue[0]) > 2:
             return
         try:
             # Freeing the queue runs the finalizers of its items. That happens here if the dead-letter thread lets the
             # queue go before this one does.
-            self.hand_over(it)
+            self.hand_over(queue[0])
         except BaseException as problem:
             self.report(problem, self)
 
-    def left_requests(self):
+    def left_requests(self) -> list[Any]:
         unread = [] if self.unread is None else [self.unread]
         requests = self.heap + unread + ServiceThread.left_requests(self)
         return [request for request in requests if not request[2].gone]
