@@ -28,7 +28,6 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     """The fast path of a get: take the first AVAILABLE entry for an unfiltered subscription. SLOW: filters decide."""
     cdef bint filtered_above
     cdef int r = locked_usable(s)
-    cdef entry *e
     if unlikely(r != MT_OK):
         return r
     if unlikely(s.filtered):
@@ -106,7 +105,6 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 # ------------------------------------------------------------------------------------------------------------ selectors
 cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
     """Add the selector of s to those to be asked. False: no memory."""
-    cdef selector_result *longer
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
         if longer == NULL:
@@ -170,7 +168,6 @@ cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woke
 
 cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
     """Release the entries that are reserved for waiters that have given up."""
-    cdef entry *e
     while s.nreserved > s.notified:
         e = s.reserved_first
         locked_unreserve(s, e)
