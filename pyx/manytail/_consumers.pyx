@@ -160,7 +160,6 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
     """get of a Consumer, or of one of its subscriptions. lingers: Empty also if no credit is left; the caller is
     counted (Credit.count_lingering)."""
     cdef int64_t turn = 0
-    cdef Points points
     cdef int r
     if owner is not None:
         found = try_all(owner.usable(), &owner.turn, NULL, False)
@@ -170,7 +169,7 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
         return found
     if deadline == ONCE:
         raise Empty
-    points = new_points(credit, subs, owner)
+    cdef Points points = new_points(credit, subs, owner)
     while True:
         found = points.attempt()
         if found is not None:
@@ -234,9 +233,8 @@ cdef class Consumer:
     def __init__(self, *, prefetch=0, priority=0):
         cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
         cdef int64_t urgency = int_argument("priority", priority, "an int (bigger goes first)")
-        cdef bint begun
         lock_credit(&self.credit.p)
-        begun = self.started
+        cdef bint begun = self.started
         self.started = True
         unlock_credit(&self.credit.p)
         if begun:
@@ -446,7 +444,6 @@ def _end_wait(Waiting waiting not None):
 
 def _find_or_wait(Consumer owner not None, listener):
     """Find the entry for the next task, or leave a wait whose wake-up submits one: True. False: try again."""
-    cdef Points points
     cdef ListenerWaiting waiting
     with listener.lock:
         waiting, listener.waiting = listener.waiting, None
@@ -454,7 +451,7 @@ def _find_or_wait(Consumer owner not None, listener):
         waiting.finish(False)
     if listener.points is None:
         listener.points = new_points(owner.credit, None, None)
-    points = listener.points
+    cdef Points points = listener.points
     points.alone, points.listens = False, True
     owner.check_open()
     points.owner = owner

@@ -225,9 +225,8 @@ cdef class Entry:
     @property
     def expires_at(self):
         """The value of time.monotonic() at which it expires, or None."""
-        cdef int64_t expires
         lock_order(self.q.q)            # a release with a delay may be adding the options
-        expires = 0 if self.e.options == NULL else self.e.options.expires
+        cdef int64_t expires = 0 if self.e.options == NULL else self.e.options.expires
         unlock_order(self.q.q)
         return expires / 1e9 if expires else None
 
@@ -262,11 +261,10 @@ cdef class Entry:
         """Let expiry, purge and overflow take the entry away. False: this delivery has ended, or it is not locked."""
         cdef effects fx
         cdef entry_queue *q = self.q.q
-        cdef bint done
         if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
             return False
         begin_hold(q, &fx)
-        done = locked_unlock_entry(q, self.e, self.delivery, &fx)
+        cdef bint done = locked_unlock_entry(q, self.e, self.delivery, &fx)
         end_timed_hold(self.q, &fx)
         return done
 
@@ -288,12 +286,11 @@ cdef inline object end_delivery(Entry h, uint32_t reason):
     """ack and reject."""
     cdef effects fx
     cdef entry_queue *q = h.q.q
-    cdef bint done
     if h.delivery == 0 or not word_held_by(entry_word(&h.e.word), h.delivery):
         return False
     mt_point()
     begin_hold(q, &fx)      # before any change: a fork while this thread waits for the lock finds the entry unchanged
-    done = locked_finish(q, h.e, h.delivery, reason, &fx)
+    cdef bint done = locked_finish(q, h.e, h.delivery, reason, &fx)
     end_hold(h.q, &fx)
     return done
 
@@ -425,7 +422,6 @@ cdef class EntryQueue:
                  dead_letter=None, groups=None):
         cdef double fraction
         cdef int64_t limit, span, bound
-        cdef bint begun
         if not isinstance(name, str):
             raise TypeError(f"name={name!r}: expected a str, not {type(name).__name__}")
         if not isinstance(overflow, str) or overflow not in OVERFLOWS:
@@ -446,7 +442,7 @@ cdef class EntryQueue:
         span = 0 if ttl is None else span_argument("ttl", ttl, False)
         bound = maxsize_argument(maxsize)
         lock_order(self.q)
-        begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
+        cdef bint begun = self.begun or self.q.nsubscriptions != 0 or self.q.nseq != 0
         self.begun = True
         unlock_order(self.q)
         if begun:
@@ -475,11 +471,10 @@ cdef class EntryQueue:
 
     def __repr__(self):
         cdef int64_t available, depth
-        cdef bint shut
         lock_order(self.q)              # not by calls of methods: a subclass may override them
         available = self.q.available
         depth = depth_of(self.q)
-        shut = self.q.shut
+        cdef bint shut = self.q.shut
         unlock_order(self.q)
         end = ", shut down" if shut else ""
         return f"<{type(self).__name__} {self.name_!r}: {available} available of {depth}{end}>"
@@ -524,12 +519,10 @@ cdef class EntryQueue:
         block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits for ever.
         Full: no free slot (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative
         or NaN, delay with immediate. TypeError: an option of another type. Nothing is put when it raises."""
-        cdef entry *e
         cdef search_range found
-        cdef int64_t deadline
         if immediate:
             return self.put_immediate(item, block, timeout, headers, priority, ttl, delay, group, origin)
-        deadline = NEVER if timeout is None and block else deadline_from(block, timeout)
+        cdef int64_t deadline = NEVER if timeout is None and block else deadline_from(block, timeout)
         e = self.make(item, headers, priority, ttl, delay, group, origin, &found)
         return self.admit(e, &found, deadline, True)
 
@@ -631,10 +624,9 @@ cdef class EntryQueue:
         """Put e, waiting for a free slot. Returns its handle, or None if want_handle is False."""
         cdef Entry h = None
         cdef wait_point p
-        cdef int r
         if want_handle:
             h = handle_before_put(self, e)
-        r = self.admit_once(e, found, &p)
+        cdef int r = self.admit_once(e, found, &p)
         if unlikely(r != MT_OK):
             self.admit_slow(e, found, NULL, &p, deadline, r)
         return h
@@ -643,11 +635,10 @@ cdef class EntryQueue:
         """One try, with the status of locked_put."""
         cdef effects fx
         cdef entry_queue *q = self.q
-        cdef int r
         begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
-        r = locked_put(q, e, found, False, &fx)
+        cdef int r = locked_put(q, e, found, False, &fx)
         p.key = q.event_count
         end_timed_hold(self, &fx)
         return r
@@ -723,11 +714,10 @@ cdef class EntryQueue:
         """One try, with the status of locked_hand_over."""
         cdef effects fx
         cdef entry_queue *q = self.q
-        cdef int r
         begin_hold(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
-        r = locked_hand_over(q, e, found, v, &fx)
+        cdef int r = locked_hand_over(q, e, found, v, &fx)
         p.key = q.event_count
         end_timed_hold(self, &fx)
         return r
@@ -735,14 +725,12 @@ cdef class EntryQueue:
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
         """Ask the selectors of the subscriptions that e may suit, without the lock."""
         cdef acquired_entry t
-        cdef Entry h
         cdef int64_t i
-        cdef bint ok
         keep_for_handle(self.q, e)
         note_acquired(&t, e, 0)
-        h = handle_of(self, &t)
+        cdef Entry h = handle_of(self, &t)
         lock_order(self.q)
-        ok = locked_unasked_selectors(self.q, e, v)
+        cdef bint ok = locked_unasked_selectors(self.q, e, v)
         unlock_order(self.q)
         if not ok:
             raise MemoryError
@@ -827,7 +815,6 @@ cdef class EntryQueue:
         return longest
 
     cdef int release_run(self, entry *e) except -1:
-        cdef entry *following
         while e != NULL:
             following = e.after.dead_next
             self.release_unadmitted(e)
@@ -892,8 +879,6 @@ cdef class EntryQueue:
         cdef Postponed below = None
         cdef set dropping = None            # queues on the stack that dropped their oldest; None: not made yet
         cdef entry *e = oldest_first(newest)
-        cdef entry *following
-        cdef entry *dead
         while e != NULL or below is not None:
             if e == NULL:
                 at, e = below.queue, below.left
@@ -1011,7 +996,6 @@ cdef class EntryQueue:
         woken last, because that may let another thread fork: in its child each entry is in a queue or left to the
         dead-letter thread."""
         cdef effects fx
-        cdef entry *e
         cdef wait_node *to_post = NULL
         begin_hold(self.q, &fx)
         self.q.armed_for = 0
@@ -1033,7 +1017,6 @@ cdef class EntryQueue:
     cdef void put_dead_quietly(self, effects *fx, wait_node **to_post) noexcept:
         """Reverse the chain, so that the oldest is first, and put its entries into the dead-letter queue as long as no
         user code can run there."""
-        cdef entry *e
         cdef entry *dropped = NULL
         fx.dead = e = oldest_first(fx.dead)
         letter = self.dead_letter
@@ -1053,19 +1036,16 @@ cdef class EntryQueue:
     cdef bint takes_quietly(self, entry *e) noexcept:
         """Whether a letter can be put here without running user code: keys, comparisons, dead letters of an
         overflow."""
-        cdef Extra x
         if not self.plain or is_shut(self.q) or (self.q.overflow == OVERFLOW_DROP and maxsize_of(self.q) > 0):
             return False
         if self.q.groups == GROUPS_NONE or e.extra == NULL:
             return True
-        x = <Extra>e.extra
+        cdef Extra x = <Extra>e.extra
         return x.group is None
 
     cdef bint run_dead_letter(self) noexcept:
         """In the dead-letter thread: deliver one entry that was left to it. False: there was none. The others stay in
         for_thread, where the child of a fork finds them."""
-        cdef entry *e
-        cdef key_record *keys
         lock_order(self.q)
         keys = self.q.keys_for_thread
         self.q.keys_for_thread = NULL
@@ -1117,7 +1097,6 @@ cdef class EntryQueue:
     cdef void drop_all(self) noexcept:
         """For the garbage collector: drop all entries, without dead letters."""
         cdef effects fx
-        cdef entry *left_to_thread
         cdef uint32_t i
         begin_hold(self.q, &fx)
         self.q.dead_letter = DEAD_LETTER_NONE
@@ -1155,26 +1134,23 @@ cdef class EntryQueue:
     # ------------------------------------------------------------------------------------------------------------ state
     def qsize(self):
         """The number of AVAILABLE entries."""
-        cdef int64_t n
         lock_order(self.q)
-        n = self.q.available
+        cdef int64_t n = self.q.available
         unlock_order(self.q)
         return n
 
     def depth(self):
         """The number of AVAILABLE, HELD and ACQUIRED entries."""
-        cdef int64_t n
         lock_order(self.q)
-        n = depth_of(self.q)
+        cdef int64_t n = depth_of(self.q)
         unlock_order(self.q)
         return n
 
     def purge(self):
         """Remove AVAILABLE, HELD and unlocked entries, without dead letters, and return how many there were."""
         cdef effects fx
-        cdef int64_t n
         begin_hold(self.q, &fx)
-        n = locked_discard_all(self.q, PURGED, True, &fx)
+        cdef int64_t n = locked_discard_all(self.q, PURGED, True, &fx)
         end_hold(self, &fx)
         return n
 
@@ -1237,10 +1213,9 @@ cdef class EntryQueue:
     def stats(self):
         """QueueStats: a consistent snapshot of the counters."""
         cdef entry_queue *q = self.q
-        cdef queue_counters now
         cdef int64_t available, acquired, held, subscriptions, born
         lock_order(q)
-        now = q.counters
+        cdef queue_counters now = q.counters
         available, acquired, held, subscriptions = q.available, q.acquired, q.held, q.nsubscriptions
         born = locked_oldest_born(q)
         unlock_order(q)
@@ -1313,7 +1288,6 @@ cdef class PendingPut:
 
 cdef PendingPut pending_put(EntryQueue queue, item, dict options):
     cdef PendingPut it = PendingPut.__new__(PendingPut)
-    cdef entry *e
     headers, priority, ttl, delay, group, origin, immediate = given_options("aput", options, APUT_OPTIONS)
     it.q = queue
     it.immediate = bool(immediate)
@@ -1358,7 +1332,6 @@ cdef entry_options *need_options(entry *e) except NULL:
 cdef entry *oldest_first(entry *newest) noexcept nogil:
     """Reverse a chain by dead_next."""
     cdef entry *e = NULL
-    cdef entry *following
     while newest != NULL:
         following = newest.after.dead_next
         newest.after.dead_next = e
@@ -1368,7 +1341,6 @@ cdef entry *oldest_first(entry *newest) noexcept nogil:
 
 
 cdef void release_chain(entry *e) noexcept:
-    cdef entry *following
     while e != NULL:
         following = e.after.dead_next
         e.after.dead_next = NULL
@@ -1422,7 +1394,6 @@ cdef inline void release_entry(entry *e) noexcept:
 cdef void free_entries(entry_queue *q) noexcept:
     """Free the entries of a queue that is being freed."""
     cdef effects fx
-    cdef entry *e
     cdef uint32_t i
     memset(&fx, 0, sizeof(effects))
     for i in range(q.nlevels):
@@ -1439,7 +1410,6 @@ cdef void free_entries(entry_queue *q) noexcept:
 
 
 cdef void release_keys(key_record *k) noexcept:
-    cdef key_record *following
     while k != NULL:
         following = k.next
         Py_DECREF_raw(<PyObject *>k.key)
@@ -1524,7 +1494,6 @@ cdef int visit_key_chain(key_record *k, visitproc visit, void *arg) noexcept:
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     cdef entry_queue *q = (<EntryQueue>self).q
-    cdef entry *e
     cdef uint32_t i
     cdef int r = base_queue_traverse(self, visit, arg)
     if r or q == NULL:

@@ -345,7 +345,6 @@ cdef inline void position_enter(entry_list *l, cursor_position *p, anchor *own, 
 cdef inline anchor *position_leave(entry_list *l, cursor_position *p) noexcept nogil:
     """Take p off its entry. Returns the anchor that it takes along (L3)."""
     cdef anchor *a = p.on
-    cdef anchor *own
     p.on = NULL
     if a.n == 1:
         anchor_at(l, a.at)[0] = NULL
@@ -392,9 +391,6 @@ cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept n
     cdef anchor **there = anchor_at(l, to)
     cdef anchor *small = anchor_at(l, source)[0]
     cdef anchor *big = there[0]
-    cdef anchor *last
-    cdef cursor_position *p
-    cdef cursor_position *following
     anchor_at(l, source)[0] = NULL
     if small == NULL:
         return
@@ -498,7 +494,6 @@ cdef inline void redeliveries_shrink(heap *h) noexcept nogil:
     """Drop duplicates and what is not AVAILABLE; read the orders again, which a sorted queue changes. Sorting gives a
     heap."""
     cdef uint32_t i, n = 0
-    cdef entry *e
     for i in range(h.n):
         e = <entry *>h.items[i].member
         if state_of(e) != AVAILABLE:
@@ -532,7 +527,6 @@ cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
 
 
 cdef inline void redeliveries_free(heap *h) noexcept nogil:
-    cdef uint32_t i
     for i in range(h.n):
         entry_drop(<entry *>h.items[i].member)
     free(h.items)

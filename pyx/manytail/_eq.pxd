@@ -322,7 +322,6 @@ cdef inline void set_closed(subscription *s) noexcept nogil:
 
 # These two take the order lock:
 cdef inline bint is_shut(entry_queue *q) noexcept nogil:
-    cdef bint shut
     lock_order(q)
     shut = q.shut
     unlock_order(q)
@@ -330,7 +329,6 @@ cdef inline bint is_shut(entry_queue *q) noexcept nogil:
 
 
 cdef inline int64_t maxsize_of(entry_queue *q) noexcept nogil:
-    cdef int64_t maxsize
     lock_order(q)
     maxsize = q.maxsize
     unlock_order(q)
@@ -353,7 +351,6 @@ cdef inline uint16_t level_of(entry_queue *q, int64_t priority) noexcept nogil:
 cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
     """The put time of the oldest entry, 0: there is none."""
     cdef int64_t born = 0
-    cdef uint32_t i
     if q.arrivals:
         return q.oldest.born if q.oldest != NULL else 0
     if q.keyed:

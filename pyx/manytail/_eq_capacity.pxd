@@ -100,7 +100,6 @@ cdef inline void leave_dead_letter_call(entry_queue *q, dead_letter_call *here) 
 cdef inline bint in_dead_letter_call(entry_queue *q) noexcept nogil:
     """Under the order lock: whether the calling thread is inside the dead-letter callable of this queue."""
     cdef dead_letter_call *r = q.dead_letter_calls
-    cdef unsigned long me
     if likely(r == NULL):
         return False
     me = PyThread_get_thread_ident()

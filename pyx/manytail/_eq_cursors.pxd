@@ -41,7 +41,6 @@ cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept no
 
 
 cdef inline void close_cursor(entry_queue *q, cursor *c) noexcept nogil:
-    cdef uint32_t i
     for i in range(q.nlevels):
         position_close(&q.lists[i], &c.positions[i])
     if c.positions != &c.one:
@@ -50,7 +49,6 @@ cdef inline void close_cursor(entry_queue *q, cursor *c) noexcept nogil:
 
 
 cdef inline void cursor_rewind(entry_queue *q, cursor *c) noexcept nogil:
-    cdef uint32_t i
     for i in range(q.nlevels):
         position_move(&q.lists[i], &c.positions[i], q.lists[i].first)
     redeliveries_free(&c.redeliveries)
@@ -70,7 +68,6 @@ cdef inline entry *level_first(entry_list *l, cursor_position *p, int last_state
 cdef inline entry *levels_first(entry_queue *q, cursor *c) noexcept nogil:
     cdef uint32_t w, i
     cdef uint64_t bits
-    cdef entry *e
     for w in range(<uint32_t>((q.nlevels + 63) >> 6)):
         bits = q.ready[w]
         while bits:
@@ -84,8 +81,6 @@ cdef inline entry *levels_first(entry_queue *q, cursor *c) noexcept nogil:
 
 cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
     """The next AVAILABLE entry for this cursor, or NULL."""
-    cdef entry *e
-    cdef entry *a
     if likely(q.nlevels == 1):
         e = level_first(q.lists, c.positions, AVAILABLE)
     else:
@@ -143,7 +138,6 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
 # so the cursor begins again at the first entry.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
     """Open s.below, or rewind it if one of below_ids is no rival now. Before each use of it. False: no memory."""
-    cdef int64_t i
     if not s.below_open:
         if not open_cursor(q, &s.below, False):
             return False
@@ -163,8 +157,6 @@ cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept 
 
 cdef inline bint note_skipped_for(subscription *s, uint32_t id) noexcept nogil:
     """s.below skips an entry for the rival with that id. False: no memory."""
-    cdef int64_t i
-    cdef uint32_t *longer
     for i in range(s.nbelow_ids):
         if s.below_ids[i] == id:
             return True

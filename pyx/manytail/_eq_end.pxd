@@ -73,7 +73,6 @@ cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint
 cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
     """Ack the entries that s holds, from the first that it got up to `last`, which it holds. Returns how many."""
     cdef shared_credit *c = lock_credit_of_holder(last)
-    cdef entry *e
     cdef entry *following = s.acquired_first
     cdef int64_t n = 0
     while True:
@@ -91,7 +90,6 @@ cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int
     delivery has already ended."""
     cdef shared_credit *c = lock_credit_of_holder(e)
     cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
-    cdef bint done
     if unlikely(reason != 0):
         done = locked_end(q, e, delivery, reason, fx)
     else:
@@ -248,9 +246,6 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
 cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint steal, effects *fx) noexcept nogil:
     """Discard all AVAILABLE and HELD entries. steal: also ACQUIRED ones without LOCK. Returns how many."""
     cdef int64_t n = 0
-    cdef uint32_t i
-    cdef entry *e
-    cdef entry *following
     for i in range(q.nlevels):
         e = q.lists[i].first
         while e != NULL:
@@ -267,8 +262,6 @@ cdef inline void locked_drop_oldest(entry_queue *q, entry *spared, effects *fx) 
     """Discard entries until the depth is at most maxsize. It stays above if the entries that are left have LOCK or
     are `spared` (NULL: none). Order: the least urgent level first, and in a level the first entry first. A sorted queue
     discards in the order of arrival."""
-    cdef entry *e
-    cdef entry *following
     cdef int64_t i = q.nlevels
     if q.arrivals:
         e = q.oldest
@@ -311,7 +304,6 @@ cdef inline bint locked_reserve_timer(entry_queue *q, entry *e) noexcept nogil:
 cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx) noexcept nogil:
     """Expire the entries whose time is over, and make the HELD ones that are due AVAILABLE. Each step removes the first
     timer or sets it to later than `now`, so the loop ends."""
-    cdef entry *e
     while q.timers.n and <int64_t>q.timers.items[0].key <= now:
         e = <entry *>q.timers.items[0].member
         if e.options.expires and e.options.expires <= now:

@@ -29,7 +29,6 @@ cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64
     references of a handle. Else MT_EMPTY, NO_CREDIT, CLOSED, or SLOW: filters decide."""
     cdef bint filtered_above
     cdef int r = locked_usable(s)
-    cdef entry *e
     if unlikely(r != MT_OK):
         return r
     if unlikely(s.filtered):
@@ -107,7 +106,6 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 # ------------------------------------------------------------------------------------------------------------ selectors
 cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
     """Add the selector of s, with a reference, to those to be asked. Under the order lock. False: no memory."""
-    cdef selector_result *longer
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
         if longer == NULL:
@@ -171,7 +169,6 @@ cdef inline bint locked_take_reserved(entry_queue *q, subscription *s, bint woke
 
 cdef inline void locked_release_unclaimed(subscription *s, effects *fx) noexcept nogil:
     """Release the entries that are reserved for waiters that will not fetch them."""
-    cdef entry *e
     while s.nreserved > s.notified:
         e = s.reserved_first
         locked_unreserve(s, e)

@@ -68,8 +68,6 @@ cdef inline bint key_table_grow(key_table *t) noexcept nogil:
     cdef int64_t was = t.nbuckets, i
     cdef int64_t nbuckets = was * 2 if was else 16
     cdef key_record **old = t.buckets
-    cdef key_record *k
-    cdef key_record *following
     if t.n < was:
         return True
     t.buckets = <key_record **>calloc(nbuckets, sizeof(key_record *))
@@ -116,7 +114,6 @@ cdef inline key_record *next_record(key_table *t, key_search *s, bint *found) no
 
 cdef inline key_record *candidate(key_table *t, key_search *s) noexcept nogil:
     """The record of this key object, or one with this hash that was not tried, or NULL."""
-    cdef key_record *k
     cdef key_record *found = NULL
     if t.nbuckets == 0:
         return NULL
@@ -132,7 +129,6 @@ cdef inline key_record *candidate(key_table *t, key_search *s) noexcept nogil:
 
 
 cdef inline bint was_tried(key_search *s, key_record *k) noexcept nogil:
-    cdef int64_t i
     for i in range(s.ntried):
         if s.tried[i] == k:
             return True
@@ -141,7 +137,6 @@ cdef inline bint was_tried(key_search *s, key_record *k) noexcept nogil:
 
 cdef inline key_record *add_record(key_table *t, key_search *s) noexcept nogil:
     """A record with one reference, and one to the key object. NULL: no memory."""
-    cdef key_record *k
     if not key_table_grow(t):
         return NULL
     k = <key_record *>calloc(1, sizeof(key_record))
@@ -170,7 +165,6 @@ cdef inline key_record *pin_tried(key_search *s, key_record *k) noexcept nogil:
 
 cdef inline void unpin_record(key_table *t, key_record *k, key_record **released) noexcept nogil:
     """Drop a reference. The last one moves the record from the table to `released`; the caller frees those."""
-    cdef key_record **b
     k.refs -= 1
     if k.refs:
         return
@@ -209,7 +203,6 @@ cdef inline entry *top_of(heap *h) noexcept nogil:
 
 cdef inline entry *first_of_owner(heap *h, heap *owner) noexcept nogil:
     """The first AVAILABLE entry of h whose group has that owner (NULL: nobody, or it has no group), or NULL."""
-    cdef entry *e
     while h.n:
         e = top_of(h)
         if state_of(e) == AVAILABLE and owner_of_group(e) == owner:
@@ -291,9 +284,6 @@ cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
 cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint assigned,
                                key_record **released) noexcept nogil:
     """The subscription of `own` closes: its groups have no owner."""
-    cdef key_record *g
-    cdef key_record *following
-    cdef int64_t i
     for i in range(t.nbuckets):
         g = t.buckets[i]
         while g != NULL:
@@ -309,8 +299,6 @@ cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint ass
 
 cdef inline void groups_renumbered(group_index *x, key_table *t) noexcept nogil:
     """Entries were renumbered: read their orders again. The caller does so for each subscription.own."""
-    cdef key_record *g
-    cdef int64_t i
     redeliveries_shrink(&x.anybody)
     for i in range(t.nbuckets):
         g = t.buckets[i]
@@ -327,7 +315,6 @@ cdef inline bint value_replaced(entry *e) noexcept nogil:
 
 cdef inline bint value_replaces(entry *e) noexcept nogil:
     """Whether a put of e replaces an entry, so that it needs no free slot."""
-    cdef entry *old
     if e.options == NULL or e.options.value_key == NULL:
         return False
     old = (<key_record *>e.options.value_key).latest

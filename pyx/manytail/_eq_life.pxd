@@ -47,16 +47,13 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
 
 cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
     """Give an unused queue n priority levels. MT_OK; MT_NOMEM, or DENIED: it is in use; then nothing has changed."""
-    cdef entry_list *lists
-    cdef uint64_t *ready
-    cdef int r
     if n == 1:
         q.priority_offset = offset
         return MT_OK
     lists = <entry_list *>calloc(n, sizeof(entry_list))
     ready = <uint64_t *>calloc((n + 63) // 64, sizeof(uint64_t))
     lock_order(q)
-    r = MT_NOMEM if lists == NULL or ready == NULL else locked_make_levels(q, lists, ready, n)
+    cdef int r = MT_NOMEM if lists == NULL or ready == NULL else locked_make_levels(q, lists, ready, n)
     if r == MT_OK:
         q.priority_offset = offset
     unlock_order(q)
@@ -107,7 +104,6 @@ cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept no
 
 cdef inline void free_queue(entry_queue *q) noexcept nogil:
     """Free a queue without entries and subscriptions."""
-    cdef subscription_rank *rank
     lock_registry(q.registry)
     if q.reg_prev != NULL:
         q.reg_prev.reg_next = q.reg_next
@@ -222,7 +218,6 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
 
 cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
     """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
-    cdef entry *e
     if is_closed(s):
         return
     while s.reserved_first != NULL:
@@ -286,7 +281,6 @@ cdef inline void forget_waiters(subscription *s, unsigned long me) noexcept nogi
 cdef inline void forget_dead_letter_calls(entry_queue *q, unsigned long me) noexcept nogil:
     """Keep only the dead-letter calls of the forking thread."""
     cdef dead_letter_call *r = q.dead_letter_calls
-    cdef dead_letter_call *following
     q.dead_letter_calls = NULL
     while r != NULL:
         following = r.next

@@ -107,7 +107,6 @@ cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) 
 
 cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
     """Move s to the end of the list of its state, unless it is already in that list. O(1)."""
-    cdef subscription_list *to
     if is_closed(s):
         return
     to = locked_list_for(q, s)
@@ -121,7 +120,6 @@ cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
 cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
     """The rank of that priority, made if missing. NULL: no memory."""
     cdef subscription_rank **at = &q.ranks
-    cdef subscription_rank *rank
     while at[0] != NULL and at[0].priority > priority:
         at = &at[0].next
     if at[0] != NULL and at[0].priority == priority:
@@ -152,7 +150,6 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
     """Notify the thread and the task that wait longest in s (_waiting.pxd: why both). If s has more waiters, move it to
     the end of its list: a round robin of subscriptions. False: s has no waiters, or is idle."""
     cdef int64_t n = s.waiters.n
-    cdef subscription_list *listed
     if n == 0 or not is_interested(s):
         locked_relist(q, s)
         return False
@@ -188,7 +185,6 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
     """Wake each subscription of a list that e may suit (NULL: each). Returns how many were notified."""
     cdef subscription *s = some.first
     cdef subscription *last = some.last         # locked_notify may move those before it behind it
-    cdef subscription *following
     cdef int64_t n = 0
     while s != NULL:
         following = s.next
@@ -287,7 +283,6 @@ cdef inline void locked_interest_changed(entry_queue *q, subscription *s, bint w
 # ------------------------------------------------------------------------------------------------------ the first claim
 cdef inline subscription *next_acquiring(entry_queue *q, subscription *s) noexcept nogil:
     """The acquiring subscription that follows s (NULL: the first one), by descending priority. NULL: the end."""
-    cdef subscription_rank *rank
     if s != NULL and s.all_next != NULL:
         return s.all_next
     rank = q.ranks if s == NULL else s.rank.next

@@ -21,7 +21,6 @@ from manytail._waiting cimport notify_all
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
     """One try: MT_OK, MT_FULL, MT_SHUTDOWN, MT_NOMEM, or the status of q.place. forced: a dead letter, never full."""
-    cdef int r
     if unlikely(q.shut):
         return MT_SHUTDOWN
     if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
@@ -40,7 +39,6 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
 
 cdef inline int locked_enter(entry_queue *q, entry *e, search_range *found, effects *fx) noexcept nogil:
     """Link e at its place, and count it. MT_OK. MT_NOMEM, or the status of q.place: nothing has changed."""
-    cdef int r
     if unlikely(e.options != NULL and (e.options.due or e.options.expires)) \
             and not heap_reserve(&q.timers, q.timers.n + 1):
         return MT_NOMEM
@@ -67,7 +65,6 @@ cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) no
     others."""
     cdef int64_t n = 0
     cdef entry *e = rest[0]
-    cdef entry *following
     while e != NULL:
         following = e.after.dead_next
         e.after.dead_next = NULL
@@ -158,7 +155,6 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     """Put e and acquire it at once for a waiter. MT_OK; DENIED: no subscription waits for it; SLOW: a selector has to
     be asked first; or as locked_put."""
     cdef subscription *s = NULL
-    cdef int r
     if q.shut:
         return MT_SHUTDOWN
     if locked_refuses(q, e):
@@ -182,7 +178,6 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
 
 cdef inline int locked_find_taker(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
     """locked_find_waiting(), which must find one whose shared credit, if any, can be taken."""
-    cdef int r
     while True:
         found[0] = NULL
         r = locked_find_waiting(q, e, v, found)
@@ -212,7 +207,6 @@ cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *
 
 cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
     """What the selector said: 1 or 0; -1: it was not asked."""
-    cdef int64_t i
     for i in range(v.n):
         if v.items[i].id == id:
             return v.items[i].wants

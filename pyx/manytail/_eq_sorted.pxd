@@ -116,7 +116,6 @@ cdef inline void prefetch_key(leaf *it, int64_t slot) noexcept nogil:
 
 cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe) noexcept nogil:
     """The key to compare with next; the caller gets a reference. False: the place is found, from_slot of from_leaf."""
-    cdef leaf *it
     cdef int64_t m
     if unlikely(r.epoch != x.epoch):
         search_begin(x, r)
@@ -226,7 +225,6 @@ cdef inline void renumber(sorted_index *x, int64_t i) noexcept nogil:
     leaf half of the remaining numbers stays free, for appends. Searches that are going on begin again."""
     cdef int64_t n, first, last, reach = 0
     cdef uint64_t lo, hi
-    cdef leaf *before
     while True:
         first, last = max(0, i - reach), min(x.n - 1, i + reach)
         lo = 0
@@ -265,7 +263,6 @@ cdef inline void renumber_run(entry *e, int64_t n, uint64_t lo, uint64_t gap) no
 cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
     """Insert e into leaf i at that slot, freeing slots if the leaf is full. Returns the leaf that e is in; -1: no
     memory, nothing changed."""
-    cdef leaf *it
     if x.n == 0 and not index_add(x, 0, e.seq):
         return -1
     if x.leaves[i].it.n == LEAF and not index_free_slots(x, &i, &slot, e.seq):
@@ -360,7 +357,6 @@ cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept n
 
 
 cdef inline bint index_reserve(sorted_index *x) noexcept nogil:
-    cdef leaf_ref *longer
     if x.n < x.capacity:
         return True
     longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
@@ -394,8 +390,6 @@ cdef inline entry *index_oldest(sorted_index *x) noexcept nogil:
 
     `since` is a lower bound, so the leaf with the smallest one is scanned, and each other leaf whose bound is smaller
     than the oldest entry found. A scan makes the bound exact."""
-    cdef entry *oldest
-    cdef entry *e
     cdef int64_t i, first = 0
     for i in range(1, x.n):
         if x.leaves[i].since < x.leaves[first].since:

@@ -33,7 +33,6 @@ cdef inline uint64_t heap_key(int64_t number) noexcept nogil:
 cdef inline bint heap_reserve(heap *h, uint32_t n) noexcept nogil:
     """Allocate slots for n members in all. False: no memory, nothing changed."""
     cdef uint64_t capacity = h.capacity if h.capacity else 4
-    cdef heap_item *items
     if likely(n <= h.capacity):
         return True
     while capacity < n:
@@ -56,11 +55,10 @@ cdef inline void heap_set(heap *h, uint32_t i, heap_item x) noexcept nogil:
 
 cdef inline void heap_sift(heap *h, uint32_t i, heap_item x) noexcept nogil:
     """Slot i is free: move it up or down to where x belongs, and store x there."""
-    cdef uint32_t child
     while i > 0 and x.key < h.items[(i - 1) // 2].key:
         heap_set(h, i, h.items[(i - 1) // 2])
         i = (i - 1) // 2
-    child = 2 * i + 1
+    cdef uint32_t child = 2 * i + 1
     while child < h.n:
         if child + 1 < h.n and h.items[child + 1].key < h.items[child].key:
             child += 1

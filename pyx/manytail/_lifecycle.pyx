@@ -100,13 +100,12 @@ cdef int64_t int_argument(str name, object value, str expected, int64_t least=IN
     """`value` as a 64-bit integer. TypeError for floats and strings; OverflowError; ValueError: it is less than
     `least`."""
     cdef int overflow = 0
-    cdef int64_t n
     if type(value) is not int:
         try:
             value = index(value)
         except TypeError:
             raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
-    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    cdef int64_t n = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
         raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
     if n < least:

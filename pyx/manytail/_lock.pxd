@@ -42,7 +42,6 @@ cdef inline void enter_heavy(mt_lock *l, bint gil_locked, bint attached) noexcep
 
 
 cdef inline void leave(mt_lock *l, bint gil_locked) noexcept nogil:
-    cdef mt_lock_node *next_holder
     if MT_COUNTS_LOCKS:
         count_lock(-1)
     if MT_FREE_THREADED or not gil_locked:

@@ -26,7 +26,6 @@ cdef inline void enable_subqueue(queue *q, subqueue *s, bint enabled, bint attac
 
 cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attached) noexcept nogil:
     """Move to the end of that priority's ring. MT_OK or MT_NOMEM."""
-    cdef ready_level *level
     cdef bint listed
     cdef int r = MT_OK
     lock_take(q, attached)
@@ -70,7 +69,6 @@ cdef inline void set_maxsize(queue *q, subqueue *s, int64_t maxsize, bint attach
 cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     """Accept no more puts, atomically for all sub-queues. stop: no more gets either; the items stay inside."""
     cdef wait_node *to_post = NULL
-    cdef subqueue *s
     lock_take(q, attached)
     s = q.all_first
     while s != NULL:

@@ -19,9 +19,6 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
     """Empty the sub-queue and return its chunks, each retired, pinned, and linked by `base`. The items are in the slots
     from *first (of the first chunk) up to *last (of the last one). forget: the
     caller has taken it out of its ring, so set `unlisted`."""
-    cdef chunk *c
-    cdef chunk *chain
-    cdef chunk *following
     lock_put(q, s, attached)
     chain = s.head
     first[0] = s.head_idx
@@ -55,7 +52,6 @@ cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_
     """Empty the sub-queue atomically; *chain, *first and *last as in head_cut(). The caller frees the chain without
     locks. Returns the number of items."""
     cdef wait_node *to_post = NULL
-    cdef int64_t n
     lock_take(q, attached)
     n = head_clear(q, s, chain, first, last, &to_post, attached)
     if n and s.attached:
@@ -68,7 +64,6 @@ cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_
 cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
                                wait_node **to_post, bint attached) noexcept nogil:
     cdef bint listed = s.ready.listed
-    cdef int64_t n
     chain[0] = NULL
     if head_count(s) == 0:
         return 0
@@ -76,18 +71,17 @@ cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *f
         ready_remove(&q.ready, &s.ready)
         s.quantum_left = 0
     # A put may come between head_count() and the cut, and is cut too: count by the change of head_seq.
-    n = mt_load_relaxed_i64(&s.head_seq)                 # relaxed because: written under the take lock
+    cdef int64_t n = mt_load_relaxed_i64(&s.head_seq)       # relaxed because: written under the take lock
     chain[0] = head_cut(q, s, first, last, listed, to_post, attached)
-    return mt_load_relaxed_i64(&s.head_seq) - n          # relaxed because: written under the take lock
+    return mt_load_relaxed_i64(&s.head_seq) - n            # relaxed because: written under the take lock
 
 
 # -------------------------------------------------------------------------------------------------------------- discard
 cdef inline bint discard_at(queue *q, subqueue *s, chunk *c, uint32_t i, uintptr_t item, bint attached) noexcept nogil:
     """Remove the item in slot i of a pinned chunk, if it is still there."""
     cdef wait_node *to_post = NULL
-    cdef bint there
     lock_take(q, attached)
-    there = head_holds(s, c, i) and chunk_items(c)[i] == item
+    cdef bint there = head_holds(s, c, i) and chunk_items(c)[i] == item
     if there:
         set_tombstone(c, i)
         s.ntombstones += 1
@@ -139,9 +133,7 @@ cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept 
 cdef inline void drop_chain(queue *q, chunk *chain, uint32_t first, uint32_t last, item_drop drop, void *arg,
                             bint attached) noexcept nogil:
     """Call `drop` for each item of a chain of head_cut(), and free the chunks. No lock is held while `drop` runs."""
-    cdef chunk *following
     cdef uint32_t i, end
-    cdef bint unused
     while chain != NULL:
         following = <chunk *>chain.base
         end = chain.cap if following != NULL else last

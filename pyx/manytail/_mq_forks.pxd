@@ -44,9 +44,8 @@ cdef inline void unregister(queue *q, bint attached) noexcept nogil:
 cdef inline bint enter_bulk(queue *q) noexcept nogil:
     """Called attached. 0: a fork is pending. 1: the caller may detach for a bulk operation on q, then attach and call
     leave_bulk(). Until then it must not post: that may run Python code, and if this forks, the fork waits for ever."""
-    cdef bint ok
     enter(&multiqueues.bulk_lock, False, True)
-    ok = multiqueues.forks_pending == 0
+    cdef bint ok = multiqueues.forks_pending == 0
     multiqueues.bulks_inside += ok
     q.bulks += ok
     leave(&multiqueues.bulk_lock, False)
@@ -112,7 +111,6 @@ cdef inline void mend_subqueue(queue *q, subqueue *s) noexcept nogil:
 cdef inline void forget_other_threads(unsigned long me) noexcept nogil:
     """In the child of a fork: reset the locks, and keep only the waiting tasks of the forking thread (A6)."""
     cdef queue *q = <queue *>multiqueues.first
-    cdef subqueue *s
     while q != NULL:
         q.bulks = 0
         mt_lock_reset(&q.take_lock)

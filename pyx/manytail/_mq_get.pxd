@@ -47,7 +47,6 @@ cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attache
 
 cdef inline uintptr_t head_pop(queue *q, subqueue *s) noexcept nogil:
     """Take the head item of a sub-queue that is not empty. The caller calls head_popped()."""
-    cdef uintptr_t item
     if unlikely(s.has_tombstones or s.head_idx == s.head.cap):
         head_skip_tombstones(q, s)
     item = chunk_items(s.head)[s.head_idx]
@@ -79,7 +78,6 @@ cdef inline void head_served(queue *q, subqueue *s) noexcept nogil:
 cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
     """The sub-queue that the next get takes from, or NULL. Unlists empty ones; keep_lone: but not the only one
     listed."""
-    cdef subqueue *s
     while q.ready.top != NULL:
         s = mt_subqueue_of(ready_front(&q.ready, q.ready.top))
         if likely(not head_empty(s)):
@@ -166,7 +164,6 @@ cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint at
                                   wait_node **to_post) noexcept nogil:
     """Take what n gets would return, without waiting."""
     cdef int64_t got = 0, k
-    cdef subqueue *s
     while got < n:
         s = head_next(q, True)
         if s == NULL:

@@ -52,8 +52,6 @@ cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
     """Allocate what taking one more item, and giving it back, needs. False: no memory."""
     cdef int64_t ntails = b.ntails + (s.held_by != b.number)
     cdef int64_t capacity = 2 * b.capacity if b.capacity else 16
-    cdef held_item *items
-    cdef chunk *c
     if b.n == b.capacity:
         items = <held_item *>realloc(b.items, capacity * sizeof(held_item))
         if items == NULL:
@@ -76,7 +74,6 @@ cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
     """Take the head of a sub-queue that is not empty, after head_reserve(). The caller continues as after
     head_pop()."""
     cdef held_item *h = b.items + b.n
-    cdef uint32_t slot
     h.item = head_pop(b.q, s)
     slot = <uint32_t>(s.head_idx - 1)
     h.s = s
@@ -93,7 +90,6 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
     """Take what is there, up to the limit. MT_OK: at least one item. MT_EMPTY: none. MT_NOMEM."""
     cdef wait_node *to_post = NULL
     cdef int64_t before = b.n, limit
-    cdef subqueue *s
     cdef int r = MT_OK
     lock_take(b.q, attached)
     # What is put from here on is left: fast putters could hold the loop up for ever.

@@ -51,7 +51,6 @@ cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) n
     """Copy items of the iterator's chunk, from its position on, as many as fit into the snapshot."""
     cdef chunk *c = k.chunk
     cdef int64_t end = min(c.base + c.cap, s.tail_seq_cached)
-    cdef uint32_t i
     while k.position < end and k.n < SNAPSHOT:
         i = <uint32_t>(k.position - c.base)
         k.position += 1
@@ -66,7 +65,6 @@ cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) n
 cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
     """Take the next snapshot; n == 0: the end."""
     cdef chunk *before = k.chunk
-    cdef bint unused
     k.n = 0
     lock_take(q, True)
     while k.n == 0:
@@ -76,7 +74,7 @@ cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint
         head_copy(s, k, count_refs)
     if k.chunk != NULL:
         chunk_pin(k.chunk)
-    unused = before != NULL and chunk_unpin(before)
+    cdef bint unused = before != NULL and chunk_unpin(before)
     unlock_take(q)
     if unused:
         drop_chunk(q, before)
@@ -84,7 +82,6 @@ cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint
 
 cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
     cdef chunk *c = k.chunk
-    cdef bint unused
     if c == NULL:
         return
     k.chunk = NULL

@@ -98,7 +98,6 @@ cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept 
     """Remove the sub-queue, with its items, from the queue. Blocked and later puts get MT_SHUTDOWN. 0: it was removed
     before."""
     cdef wait_node *to_post = NULL
-    cdef int64_t count
     lock_take(q, attached)
     if not s.attached:
         unlock_take(q)
@@ -138,7 +137,6 @@ cdef inline void free_subqueue(subqueue *s, bint attached) noexcept nogil:
 cdef inline void drop_left_chunks(queue *q, subqueue *s) noexcept nogil:
     """Free the chunks of an empty sub-queue, which keeps its last one for the next put."""
     cdef chunk *c = s.head
-    cdef chunk *following
     while c != NULL:
         following = chunk_next(c)
         chunk_free(c)

@@ -8,7 +8,6 @@ from manytail._mq_put cimport *
 
 
 cdef inline void destroy_queue(queue *q, item_drop drop, void *arg) noexcept nogil:
-    cdef subqueue *s
     if q == NULL:
         return
     while q.all_first != NULL:
@@ -21,7 +20,6 @@ cdef inline void destroy_queue(queue *q, item_drop drop, void *arg) noexcept nog
 
 
 cdef inline subqueue *add_subqueue(queue *q, int priority, int64_t maxsize, int weight) noexcept nogil:
-    cdef subqueue *s
     if weight < 1:
         return NULL
     s = new_subqueue(q, priority, maxsize, <uint32_t>weight, True)

@@ -15,7 +15,6 @@ from manytail._mq_ready cimport *
 cdef inline int head_put_front(queue *q, subqueue *s, uintptr_t item, const int64_t *size) noexcept nogil:
     """Put an item before the head. Both locks are held. size: NULL unless sized."""
     cdef int64_t done
-    cdef chunk *c
     cdef int r = MT_OK
     if s.closed_flags != 0:
         return MT_SHUTDOWN
@@ -120,8 +119,6 @@ cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------- one try of each put
 cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    cdef int r
-    cdef bint more_waiting
     if unlikely(is_unlisted(s)):
         return put_unlisted(q, s, item, attached)
     lock_put(q, s, attached)
@@ -139,8 +136,6 @@ cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) n
 cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
     """Put into a sub-queue that may be unlisted: under both locks."""
     cdef wait_node *to_post = NULL
-    cdef bint more_waiting
-    cdef int r
     lock_take(q, attached)
     mt_point()
     lock_put(q, s, attached)
@@ -175,7 +170,6 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
                                  bint *forward) noexcept nogil:
     """tail_put_run() with its locks. The caller posts *to_post and then, if *forward is set, calls forward_room()."""
     cdef bint unlisted = is_unlisted(s)
-    cdef int r
     if not unlisted:
         lock_put(q, s, attached)
         unlisted = is_unlisted(s)
@@ -198,7 +192,6 @@ cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int6
                                bint attached) noexcept nogil:
     """head_put_front() with its locks and wake-ups."""
     cdef wait_node *to_post = NULL
-    cdef int r
     lock_take(q, attached)
     lock_put(q, s, attached)
     r = head_put_front(q, s, item, size)

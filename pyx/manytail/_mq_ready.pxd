@@ -58,7 +58,6 @@ cdef inline void head_list(queue *q, subqueue *s) noexcept nogil:
     """Join the ring at its end. Replaces an empty sub-queue that was left listed alone (see _mq.pxd)."""
     cdef ready_level *level = s.ready.level
     cdef int64_t timestamp = head_timestamp(q, s) if q.selection == MT_OLDEST else 0
-    cdef subqueue *lone
     if level.nready == 1:
         lone = mt_subqueue_of(ready_front(&q.ready, level))
         if head_count(lone) == 0:
@@ -85,9 +84,8 @@ cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
 
 cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
     """Set `unlisted` if the sub-queue is empty, so that the next put lists it. 0: it is not empty."""
-    cdef bint empty
     lock_put(q, s, q.holder_attached)
-    empty = head_count(s) == 0
+    cdef bint empty = head_count(s) == 0
     set_unlisted(s, empty)
     unlock_put(q, s)
     return empty
@@ -114,7 +112,6 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
 cdef inline int64_t ring_count(ready_index *r, ready_level *level, int64_t enough) noexcept nogil:
     cdef int64_t n = 0
     cdef ready_node *node = level.front
-    cdef uint32_t i
     for i in range(level.nready):
         if r.oldest:
             node = <ready_node *>level.by_time.items[i].member
@@ -128,7 +125,6 @@ cdef inline int64_t ring_count(ready_index *r, ready_level *level, int64_t enoug
 cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     """The number of items that gets can take, but at most `enough`. Counts listed sub-queues only."""
     cdef int64_t n = 0
-    cdef uint32_t i
     for i in range(q.ready.best.n):
         n += ring_count(&q.ready, <ready_level *>q.ready.best.items[i].member, enough - n)
         if n >= enough:
@@ -137,7 +133,6 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
 
 
 cdef inline int64_t qsize_of(queue *q, int64_t enough, bint attached) noexcept nogil:
-    cdef int64_t n
     lock_take(q, attached)
     n = head_qsize(q, enough)
     unlock_take(q)

@@ -40,7 +40,6 @@ cdef inline int64_t tail_fitting(subqueue *s, const int64_t *sizes, int64_t n, i
 cdef inline void tail_note_sizes(subqueue *s, const int64_t *sizes, int64_t n) noexcept nogil:
     """Store the sizes of the n items that are about to be appended."""
     cdef int64_t *slots = chunk_sizes(s.tail, s.timestamped) + s.tail_idx
-    cdef int64_t i
     for i in range(n):
         slots[i] = sizes[i]
         s.size_put += <uint64_t>sizes[i]
@@ -50,7 +49,6 @@ cdef inline void head_subtract_sizes(subqueue *s, chunk *c, uint32_t first, int6
     """The n items from slot `first` of c on leave."""
     cdef int64_t *sizes = chunk_sizes(c, s.timestamped) + first
     cdef uint64_t sum = 0
-    cdef int64_t i
     for i in range(n):
         sum += <uint64_t>sizes[i]
     # relaxed because: written under the take lock, which is held

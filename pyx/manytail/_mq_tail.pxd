@@ -98,7 +98,6 @@ cdef inline void tail_claim_lines(subqueue *s, uint32_t slot) noexcept nogil:
 cdef inline int tail_put(queue *q, subqueue *s, uintptr_t item) noexcept nogil:
     # relaxed because: tail_seq is written under the put lock
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)
-    cdef chunk *c
     if unlikely(s.closed_flags != 0):
         return MT_SHUTDOWN
     if unlikely(tail_free_slots(s, tail_seq) <= 0):
@@ -127,7 +126,6 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
     cdef int64_t room, put = 0, k, i
     cdef int r = MT_OK
-    cdef chunk *c
     done[0] = 0
     if s.closed_flags != 0:
         return MT_SHUTDOWN

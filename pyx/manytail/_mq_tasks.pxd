@@ -48,10 +48,9 @@ cdef inline void head_wake_joiners(queue *q, wait_node **to_post) noexcept nogil
 cdef inline bint task_done(queue *q, bint attached) noexcept nogil:
     """Count one item as done. 0: there is none that is not done."""
     cdef wait_node *to_post = NULL
-    cdef bint ok
     lock_take(q, attached)
     # The first test is nearly always true and avoids the walk over all sub-queues.
-    ok = q.done < q.taken_total or head_unfinished(q) > 0
+    cdef bint ok = q.done < q.taken_total or head_unfinished(q) > 0
     if ok:
         q.done += 1
         head_wake_joiners(q, &to_post)

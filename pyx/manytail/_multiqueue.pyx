@@ -91,7 +91,6 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
     """One try. MT_OK: an item, whose reference is the caller's. Else MT_EMPTY."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s
-    cdef int r
     lock_take(q, True)
     r = head_get(q, item, &s, True, &to_post)
     unlock_take(q)
@@ -142,13 +141,12 @@ cdef class MultiQueue:
 
     def __init__(self, *, selection="round_robin"):
         cdef bint is_callable = callable(selection)
-        cdef bint begun
         if not is_callable and (not isinstance(selection, str) or selection not in SELECTIONS):
             kind = ValueError if isinstance(selection, str) else TypeError
             raise kind(f"selection={selection!r}: expected 'round_robin', 'weighted', 'oldest' or a callable")
         cdef uint32_t chosen = MT_ROUND_ROBIN if is_callable else SELECTIONS[selection]
         lock_take(self.q, True)
-        begun = self.q.begun
+        cdef bint begun = self.q.begun
         if not begun:
             self.q.begun = 1
             self.q.selection = chosen
@@ -364,7 +362,6 @@ cdef class MultiQueue:
         """Take an integer. MT_OK: *item is an int and *key its key, with references. Or MT_EMPTY. key may be NULL. The
         int is made under the lock, before the integer leaves: after that nothing can fail. See the rules above."""
         cdef wait_node *to_post = NULL
-        cdef subqueue *s
         cdef SubQueue sub = None
         cdef PyObject *made = NULL
         cdef uintptr_t value = 0
@@ -406,7 +403,6 @@ cdef class MultiQueue:
         """The ready sub-queues of the best priority, in the order of the ring."""
         cdef Py_ssize_t n = 0, i
         cdef PyObject **owners = NULL
-        cdef ready_node *node
         lock_take(self.q, True)
         if head_next(self.q, False) != NULL:    # False: an empty one leaves its ring, even if it is the only one
             node = self.q.ready.top.front
@@ -506,7 +502,6 @@ cdef class MultiQueue:
     cdef list take_many(self, int64_t n):
         """Take up to n items without waiting."""
         cdef wait_node *to_post = NULL
-        cdef int64_t got
         cdef list out
         n = qsize_of(self.q, n, True)
         if n == 0:
@@ -518,7 +513,7 @@ cdef class MultiQueue:
             forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
         lock_take(self.q, True)
-        got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
+        cdef int64_t got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
         mt_list_filled(<PyObject *>out, got)
         unlock_take_and_post(self.q, to_post)
         return out
@@ -692,7 +687,6 @@ cdef class MultiQueue:
     def stats(self):
         """MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were ever put and got."""
         cdef int64_t putters = 0, put, qsize, subqueues, enabled, getters, got
-        cdef subqueue *s
         lock_take(self.q, True)
         s = self.q.all_first
         while s != NULL:
@@ -971,10 +965,9 @@ cdef class SubQueue:
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1:
         """size: what size_of(item) returned. False: it did not fit in time."""
         cdef uintptr_t raw = <uintptr_t>int64_of(item) if self.raw else <uintptr_t><PyObject *>item
-        cdef int r
         if not self.raw:
             Py_INCREF(item)
-        r = put_until(self.s.mq, self.s, raw, &size if self.sizer is not None else NULL, front, deadline, True)
+        cdef int r = put_until(self.s.mq, self.s, raw, &size if self.sizer is not None else NULL, front, deadline, True)
         if unlikely(r != MT_OK):
             if not self.raw:
                 Py_DECREF(item)
@@ -1123,21 +1116,19 @@ cdef class SubQueue:
 
     def qsize(self):
         """The number of items at one instant, whether the sub-queue is enabled or not."""
-        cdef int64_t n
         lock_take(self.s.mq, True)      # so that it sees a get_many as a whole
-        n = self.count()
+        cdef int64_t n = self.count()
         unlock_take(self.s.mq)
         return n
 
     @property
     def size(self):
         """The sum of the sizes of its items, at one instant; qsize() without a sizer."""
-        cdef int64_t size
         if self.sizer is None:
             return self.qsize()
         lock_take(self.s.mq, True)
         lock_put(self.s.mq, self.s, True)
-        size = tail_size(self.s)
+        cdef int64_t size = tail_size(self.s)
         unlock_put(self.s.mq, self.s)
         unlock_take(self.s.mq)
         return size
@@ -1186,7 +1177,6 @@ cdef class SubQueue:
 
 cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil:
     """Read a field that is written under the take lock."""
-    cdef uint32_t value
     lock_take(q, True)
     value = field[0]
     unlock_take(q)
@@ -1195,7 +1185,6 @@ cdef uint32_t locked_value(queue *q, uint32_t *field) noexcept nogil:
 
 cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil:
     """locked_value() of 64 bits."""
-    cdef int64_t value
     lock_take(q, True)
     value = field[0]
     unlock_take(q)
@@ -1333,7 +1322,6 @@ cdef mt_method compiled_put, compiled_get
 
 cdef PyObject *short_put(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) noexcept:
     cdef subqueue *s = (<SubQueue>self).s
-    cdef PyObject *item
     if likely(n == 1 and names == NULL and (<SubQueue>self).direct):
         item = args[0]
         Py_INCREF_raw(item)

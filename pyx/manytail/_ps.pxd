@@ -173,7 +173,6 @@ cdef inline mt_pin *pin(pubsub *q) noexcept nogil:
 
 cdef inline void unpin(pubsub *q, mt_pin *own) noexcept nogil:
     """Freeing a chunk runs no Python code, so it is done here, whatever locks the caller holds."""
-    cdef mt_retired *reclaimable
     if not GIL_LOCKED:
         reclaimable = mt_epoch_unpin(&q.epoch, own)
         if unlikely(reclaimable != NULL):
@@ -268,7 +267,6 @@ cdef inline uint32_t cap_of_next(pubsub *q, message_chunk *before, int64_t seq) 
 cdef inline pubsub *new_pubsub() noexcept nogil:
     """A list with one reference, for its PubSubQueue. NULL: no memory."""
     cdef pubsub *q = <pubsub *>mt_alloc_aligned(sizeof(pubsub))
-    cdef message_chunk *c
     if q == NULL:
         return NULL
     c = new_chunk(FIRST_CAP)
@@ -291,8 +289,6 @@ cdef inline void free_pubsub(pubsub *q) noexcept nogil:
     # relaxed because: no other thread uses it
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef subscriber *s = <subscriber *>mt_load_relaxed_uptr(&q.subscriber_records)  # relaxed because: as above
-    cdef message_chunk *following
-    cdef subscriber *next_record
     while c != NULL:
         following = next_chunk(c)
         free(c)
@@ -340,7 +336,6 @@ cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
     # pairs with: ps_cas_uptr below and in link, unlink_chunk
     cdef uintptr_t seen = mt_load_acquire_uptr(&q.newest)
     cdef message_chunk *c = <message_chunk *>seen
-    cdef message_chunk *following
     while True:
         i[0] = first_free(c)
         following = next_chunk(c)
@@ -524,7 +519,6 @@ cdef inline int publish(pubsub *q, uintptr_t item, int64_t *seq) noexcept nogil:
     cdef mt_pin *own = pin(q)
     cdef int64_t n, kept = 1
     cdef list_end end
-    cdef int r
     while True:
         n = 1
         r = find_free_slots(q, &end, &n)
@@ -558,7 +552,6 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
     cdef mt_pin *own = pin(q)
     cdef int64_t k
     cdef list_end end
-    cdef int r
     done[0] = kept[0] = 0
     while True:
         k = min(n, <int64_t>LONGEST_RUN)
@@ -590,7 +583,6 @@ cdef inline int publish_run(pubsub *q, const uintptr_t *items, int64_t n, int64_
 cdef inline void mark_end(pubsub *q) noexcept nogil:
     """Write SLOT_SHUT into the first empty slot, or link a chunk that holds it. No message is accepted after that. One
     thread at a time."""
-    cdef mt_pin *own
     cdef list_end end
     # pairs with: mt_load_acquire in is_shut
     ps_xchg_u32(&q.shut, 1)
@@ -611,7 +603,6 @@ cdef inline void mark_end(pubsub *q) noexcept nogil:
 
 cdef inline bint is_shut(pubsub *q) noexcept nogil:
     """Whether SLOT_SHUT is written. The flag is set earlier, when messages may still be accepted."""
-    cdef mt_pin *own
     cdef list_end end
     # pairs with: ps_xchg_u32 in mark_end
     if not mt_load_acquire_u32(&q.shut):
@@ -626,8 +617,6 @@ cdef inline bint is_shut(pubsub *q) noexcept nogil:
 cdef inline uintptr_t locked_peek(subscriber *s) noexcept nogil:
     """The message at next_seq. SLOT_EMPTY: there is none yet. SLOT_SHUT: there will be none. It may move s.chunk to the
     next chunk, but does not move next_seq."""
-    cdef message_chunk *following
-    cdef uintptr_t value
     while True:
         value = slot_state(s.chunk, s.slot)
         if likely(value != <uintptr_t>SLOT_SEAL):
@@ -719,7 +708,6 @@ cdef inline void locked_skip(subscriber *s, int64_t seq) noexcept nogil:
 cdef inline bint must_trim(pubsub *q, subscriber *s, int64_t seq) noexcept nogil:
     """After s has moved on from `seq`: whether the caller must trim (I4). A cheap check that avoids most trims.
     False: s was not at low_seq, or another subscriber or a joiner keeps the messages from `seq` on."""
-    cdef subscriber *slow
     if low_seq(q) < seq:
         return False
     # pairs with: mt_store_release in smallest_seq. So a record that another thread has made is initialised. It is freed
@@ -734,7 +722,6 @@ cdef inline int64_t smallest_seq(pubsub *q, int64_t enough) noexcept nogil:
     cdef subscriber *first = first_record(q)
     # relaxed because: only the trimming thread writes it, which calls this
     cdef subscriber *begin = <subscriber *>mt_load_relaxed_uptr(&q.slowest_hint)
-    cdef subscriber *s
     cdef subscriber *slow = NULL
     cdef int64_t least = NO_SUBSCRIBER, seq
     if first == NULL:
@@ -768,7 +755,6 @@ cdef inline int64_t seq_to_free(pubsub *q, int64_t before) noexcept nogil:
 cdef inline void advance(pubsub *q) noexcept nogil:
     """Advance low_seq, then check again: a subscriber that moved on and saw the old low_seq did not trim (I4).
     One that moves later sees it and trims."""
-    cdef int64_t before, seq
     while True:
         before = low_seq(q)
         seq = seq_to_free(q, before)
@@ -858,7 +844,6 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     cdef int64_t seq = locked_next_seq(s)
     cdef uint32_t expected = TRIM_IDLE
     cdef bint took = False
-    cdef uintptr_t value
     trim_next[0] = False
     if unlikely(s.closed or s.missed):
         return False
@@ -866,7 +851,7 @@ cdef inline bint locked_take_sole(pubsub *q, subscriber *s, uintptr_t *item, bin
     # cannot be unlinked (I2). If it is not the oldest chunk, there are chunks for trim() to unlink.
     if mt_load_relaxed_u32(&q.nsubscribers) != 1 or mt_load_relaxed_uptr(&q.oldest) != <uintptr_t>s.chunk:
         return False
-    value = slot_state(s.chunk, s.slot)
+    cdef uintptr_t value = slot_state(s.chunk, s.slot)
     if unlikely(value <= <uintptr_t>SLOT_SEAL):
         return False
     # pairs with: ps_cas_u32 below, ps_xchg_u32 below, ps_cas_u32 in trim: each writes TRIM_IDLE
@@ -938,7 +923,6 @@ cdef inline int64_t take_missed(pubsub *q, subscriber *s) noexcept nogil:
     """How many messages were dropped since the last call. The caller takes no message, so this notifies another
     getter."""
     cdef wait_node *to_post = NULL
-    cdef int64_t missed
     lock_subscriber(s)
     missed = s.missed
     s.missed = 0
@@ -976,7 +960,6 @@ cdef inline void wake_getters(pubsub *q) noexcept nogil:
 cdef inline int available(subscriber *s, int64_t *n) noexcept nogil:
     """MT_OK, and how many messages there are, at most *n. Else the status of locked_next()."""
     cdef uintptr_t value
-    cdef int r
     lock_subscriber(s)
     r = locked_next(s, &value)
     if likely(r == MT_OK):
@@ -991,8 +974,6 @@ cdef inline int take_many(
     """One try to take up to n messages, with the status of locked_next(). *trim_next: the caller trims."""
     cdef wait_node *to_post = NULL
     cdef uintptr_t first
-    cdef int64_t seq
-    cdef int r
     lock_subscriber(s)
     seq = locked_next_seq(s)
     r = locked_next(s, &first)
@@ -1007,9 +988,6 @@ cdef inline int take_many(
 cdef inline int take(pubsub *q, subscriber *s, uintptr_t *item, bint *trim_next) noexcept nogil:
     """One try, with the status of locked_next(). *trim_next: the caller trims, whatever the status."""
     cdef wait_node *to_post = NULL
-    cdef bint sole
-    cdef int64_t seq
-    cdef int r
     lock_subscriber(s)
     seq = locked_next_seq(s)
     sole = locked_take_sole(q, s, item, trim_next)
@@ -1175,7 +1153,6 @@ cdef inline int64_t slowest_now(pubsub *q) noexcept nogil:
     each next_seq only grows. If the smallest one is unchanged after all were read, it was the smallest of all at that
     instant."""
     cdef subscriber *who
-    cdef int64_t seq
     while True:
         seq = slowest(q, &who)
         mt_point()
@@ -1218,7 +1195,6 @@ cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept no
     joiner: a trimmer does not advance low_seq, and a publisher that counts free slots makes locked_appear() fail."""
     cdef mt_pin *own = pin(q)
     cdef int64_t seq = 0, seen = JOINING
-    cdef int r
     s.missed = 0
     locked_move(s, JOINING)
     mt_point()
@@ -1239,7 +1215,6 @@ cdef inline int locked_join(pubsub *q, subscriber *s, int64_t start) noexcept no
 
 cdef inline int join(pubsub *q, subscriber *s, int64_t start) noexcept nogil:
     """locked_join() under its locks. The caller trims in both cases."""
-    cdef int r
     enter(&q.join_lock, GIL_LOCKED, True)
     lock_subscriber(s)
     r = locked_join(q, s, start)
@@ -1263,7 +1238,6 @@ cdef inline bint locked_leave(pubsub *q, subscriber *s) noexcept nogil:
 cdef inline bint close_subscriber(pubsub *q, subscriber *s) noexcept nogil:
     """Leave, and wake the subscriber's waiters. True: it had not left before, and the caller trims."""
     cdef wait_node *to_post = NULL
-    cdef bint left
     lock_subscriber(s)
     left = locked_leave(q, s)
     locked_wake_all(q, s, &to_post)

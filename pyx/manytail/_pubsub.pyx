@@ -59,11 +59,11 @@ cdef uint32_t slow_argument(object value) except? 99:
 
 
 cdef int64_t start_argument(object value) except? -7:
-    cdef int64_t position
     if isinstance(value, str):
         if value not in STARTS:
             raise ValueError(f"start={value!r}: expected 'next', 'oldest' or the sequence number of a retained message")
         return STARTS[value]
+    cdef int64_t position
     try:
         position = int_argument("start", value, "'next', 'oldest' or an int")
     except OverflowError:       # no message has such a number: join() refuses it, as it does a negative one
@@ -135,7 +135,6 @@ cdef bint postpone(ps.freed *f) noexcept:
 
 cdef void drop_postponed() noexcept:
     global mt_postponed, mt_nested_trims
-    cdef batch *b
     mt_nested_trims += 1
     while mt_postponed != NULL:
         b = <batch *>mt_postponed
@@ -148,9 +147,8 @@ cdef void drop_postponed() noexcept:
 # ----------------------------------------------------------------------------------------------------------- publishing
 cdef inline int put_in(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
     """One try, with the status of ps.publish(). The caller calls after_publish() with it."""
-    cdef int r
     Py_INCREF_raw(item)
-    r = ps.publish(q, <uintptr_t>item, seq)
+    cdef int r = ps.publish(q, <uintptr_t>item, seq)
     if unlikely(r != MT_OK):
         Py_DECREF_raw(item)             # never the last reference: the caller has one
     return r
@@ -189,9 +187,8 @@ cdef int put_run_in(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) no
 # do not use this lock.
 cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcept:
     """Publish one message, dropping old ones as needed. Never MT_FULL."""
-    cdef int r
     ps.lock_capacity(q)
-    r = put_in(q, item, seq)
+    cdef int r = put_in(q, item, seq)
     while r == MT_FULL:
         ps.capacity_locked_make_free_slots(q, 1)
         r = put_in(q, item, seq)        # MT_FULL: another publisher was faster
@@ -203,9 +200,8 @@ cdef int publish_over_oldest(ps.pubsub *q, PyObject *item, int64_t *seq) noexcep
 
 cdef int publish_run_over_oldest(ps.pubsub *q, PyObject **items, int64_t n, int64_t *done) noexcept:
     """put_run_in() with as many items as maxsize allows, at least one, dropping old messages as needed."""
-    cdef int r
     ps.lock_capacity(q)
-    r = put_run_in(q, items, n, done)
+    cdef int r = put_run_in(q, items, n, done)
     while r == MT_FULL and done[0] == 0:
         ps.capacity_locked_make_free_slots(q, n)
         r = put_run_in(q, items, n, done)
@@ -452,7 +448,6 @@ cdef class Subscriber:
     cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
-        cdef int r
         if maker is not MAKER:
             raise TypeError("Subscriber cannot be made by itself: PubSubQueue.subscribe() makes them")
         self.queue = queue
@@ -462,7 +457,7 @@ cdef class Subscriber:
             raise MemoryError
         self.q = self.queue.q
         mt_fetch_add_relaxed_u32(&self.q.refs, 1)       # relaxed because: its PubSubQueue has a reference
-        r = ps.join(self.q, self.s, start)
+        cdef int r = ps.join(self.q, self.s, start)
         trim(self.q)
         if r != MT_OK:
             raise ValueError(f"start={asked!r}: expected a retained message or the next one, "
@@ -665,9 +660,8 @@ cdef class Subscriber:
     @property
     def position(self):
         """The sequence number of the message that its next get returns, or after close would have returned."""
-        cdef int64_t seq
         ps.lock_subscriber(self.s)
-        seq = self.s.closed_at if self.s.closed else ps.locked_next_seq(self.s)
+        cdef int64_t seq = self.s.closed_at if self.s.closed else ps.locked_next_seq(self.s)
         ps.unlock_subscriber(self.s)
         return seq
 
@@ -684,9 +678,8 @@ cdef class Subscriber:
     @property
     def closed(self):
         """Whether close() was called."""
-        cdef bint closed
         ps.lock_subscriber(self.s)
-        closed = self.s.closed
+        cdef bint closed = self.s.closed
         ps.unlock_subscriber(self.s)
         return closed
 

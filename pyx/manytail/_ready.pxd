@@ -62,8 +62,6 @@ cdef inline uint32_t ready_search(ready_index *r, int64_t priority) noexcept nog
 
 cdef inline ready_level *ready_new_level(ready_index *r, int64_t priority, uint32_t at) noexcept nogil:
     """Make the level of this priority, at index `at`. NULL: no memory."""
-    cdef ready_level *level
-    cdef ready_level **levels
     cdef uint32_t capacity
     if r.nlevels == r.capacity:
         capacity = r.capacity * 2 if r.capacity else 4

@@ -168,9 +168,8 @@ cdef class RunningItem:
 
     def runs(self):
         """Whether an item runs."""
-        cdef bint runs
         enter(&self.guard, GIL_LOCKED, True)
-        runs = self.addressee is not None
+        cdef bint runs = self.addressee is not None
         leave(&self.guard, GIL_LOCKED)
         return runs
 

@@ -84,9 +84,8 @@ cdef class Credit:
         return mt_load_relaxed_i64(&self.p.suspended) == 0 and has_shared_credit(&self.p)
 
     cdef int64_t version(self) noexcept:
-        cdef int64_t now
         lock_credit(&self.p)
-        now = self.p.event_count
+        cdef int64_t now = self.p.event_count
         unlock_credit(&self.p)
         return now
 
@@ -124,9 +123,8 @@ cdef class Credit:
         unlock_credit(&self.p)
 
     cdef bint lingers(self) noexcept:
-        cdef bint some
         lock_credit(&self.p)
-        some = self.lingering != 0
+        cdef bint some = self.lingering != 0
         unlock_credit(&self.p)
         return some
 
@@ -275,8 +273,6 @@ cdef class Subscription:
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
         """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
         cdef entry_queue *q = self.s.q
-        cdef cursor *walk
-        cdef search_way way
         cdef bint has_rivals = False
         cdef int r
         lock_order(q)
@@ -288,7 +284,7 @@ cdef class Subscription:
             r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)
             return r
-        way = locked_way(q, &self.s, has_rivals)
+        cdef search_way way = locked_way(q, &self.s, has_rivals)
         walk = locked_open_walk(q) if way == WALK else NULL
         unlock_order(q)
         if way != WALK:
@@ -311,7 +307,6 @@ cdef class Subscription:
         cdef entry_queue *q = self.s.q
         cdef judgement last
         cdef effects fx
-        cdef entry *e
         cdef int r
         last.e = NULL
         begin_hold(q, &fx)
@@ -345,7 +340,6 @@ cdef class Subscription:
         """The next entry from the cursor on that passes all filters but the selector. NULL: *r says why there is
         none."""
         cdef entry_queue *q = self.s.q
-        cdef entry *e
         r[0] = locked_usable(&self.s)
         if r[0] == MT_OK and way == BELOW and not locked_prepare_below(q, &self.s):
             r[0] = MT_NOMEM
@@ -403,9 +397,8 @@ cdef class Subscription:
 
     cdef bint lasts(self) noexcept:
         """is_interested(), for a caller without the lock."""
-        cdef bint interested
         lock_order(self.s.q)
-        interested = is_interested(&self.s)
+        cdef bint interested = is_interested(&self.s)
         unlock_order(self.s.q)
         return interested
 
@@ -585,15 +578,13 @@ cdef class Subscription:
         await."""
         cdef acquired_entry t
         cdef wait_point p
-        cdef Waiting waiting
-        cdef int r
         p.woken = last is not None and last.point.woken
-        r = self.take(&t, &p)
+        cdef int r = self.take(&t, &p)
         if r == MT_OK:
             return handle_of(self.queue_, &t)
         if r != MT_EMPTY and r != NO_CREDIT:
             self.refuse(r)
-        waiting = new_waiting(self)
+        cdef Waiting waiting = new_waiting(self)
         self.place(&waiting.point)
         waiting.point.key = p.key
         return waiting
@@ -645,9 +636,8 @@ cdef class Subscription:
     @property
     def unacked(self):
         """How many entries it holds."""
-        cdef int64_t n
         lock_order(self.s.q)
-        n = self.s.nacquired
+        cdef int64_t n = self.s.nacquired
         unlock_order(self.s.q)
         return n
 
@@ -785,8 +775,6 @@ cdef class Browser:
     cdef entry *locked_next(self) noexcept nogil:
         """The next entry, which the cursor passes; NULL at the end."""
         cdef entry_queue *q = self.queue_.q
-        cdef entry *e
-        cdef uint32_t i
         for i in range(q.nlevels):
             e = level_first(&q.lists[i], &self.c.positions[i], ACQUIRED)
             if e != NULL:
@@ -805,7 +793,6 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
                                     int64_t priority, start, origin, Credit credit):
     cdef Subscription it = Subscription.__new__(Subscription)
     cdef subscription *s = &it.s
-    cdef int r
     if start not in ("oldest", "newest"):
         raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
     if isinstance(selector, str):
@@ -828,7 +815,7 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     s.any_entry = not browse and selector is None and origin is None and start == "oldest"
     s.filtered = not s.any_entry or queue.q.groups != GROUPS_NONE
     lock_order(queue.q)
-    r = locked_subscribe(queue.q, s, priority, start == "newest")
+    cdef int r = locked_subscribe(queue.q, s, priority, start == "newest")
     unlock_order(queue.q)
     if r == MT_NOMEM:
         raise MemoryError

@@ -312,10 +312,9 @@ cdef int check_held(Condition c, str what) except -1:
 
 cdef int64_t count_wait(Condition c, int64_t change) noexcept:
     """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
-    cdef int64_t wake_ups
     enter_lock(&c.lock, False, True)
     c.waits += change
-    wake_ups = c.wake_ups
+    cdef int64_t wake_ups = c.wake_ups
     leave_lock(&c.lock, False)
     return wake_ups
 
@@ -323,12 +322,11 @@ cdef int64_t count_wait(Condition c, int64_t change) noexcept:
 cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const int64_t *number,
                              int64_t expected) except -1:
     cdef long long slice_us = first_slice(True)
-    cdef int r
     cdef object failure = None
     cdef waiter *w = new_waiter(1, NULL)
     if w == NULL:
         raise MemoryError
-    r = prepare_to_wait(p, 1, w)
+    cdef int r = prepare_to_wait(p, 1, w)
     try:
         c.mutex.release()
     except BaseException:

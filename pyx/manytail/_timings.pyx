@@ -23,7 +23,6 @@ cdef struct Histogram:
 
 cdef inline void add(Histogram *histogram, int64_t duration) noexcept nogil:
     cdef int exponent = 0
-    cdef double mantissa
     if duration < 0:
         duration = 0
     if duration > histogram.largest:
@@ -31,16 +30,15 @@ cdef inline void add(Histogram *histogram, int64_t duration) noexcept nogil:
     if duration < STEPS:
         histogram.counts[duration] += 1
         return
-    mantissa = frexp(<double>duration, &exponent)  # in [0.5, 1)
+    cdef double mantissa = frexp(<double>duration, &exponent)  # in [0.5, 1)
     histogram.counts[(exponent - FIRST + 1) * STEPS + <int>((2 * mantissa - 1) * STEPS)] += 1
 
 
 cdef double middle(int bucket) noexcept nogil:
     """Nanoseconds."""
-    cdef int64_t width
     if bucket < STEPS:
         return bucket
-    width = (<int64_t>1) << (bucket // STEPS - 1)
+    cdef int64_t width = (<int64_t>1) << (bucket // STEPS - 1)
     return (STEPS + bucket % STEPS + 0.5) * width
 
 

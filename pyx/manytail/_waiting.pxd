@@ -223,8 +223,6 @@ cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_
     """Notify, in order of arrival, the waiters whose amounts fit into `available` together; one that does not fit is
     passed over. Every call that takes some of `available` calls this afterwards with the rest. So a notified waiter
     that finds too little left need not forward."""
-    cdef wait_node *node
-    cdef wait_node *following
     cdef int64_t left
     cdef int kind
     for kind in range(TASKS, THREADS - 1, -1):
@@ -241,7 +239,6 @@ cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_
 cdef inline void post(wait_node *to_post) noexcept nogil:
     """Wake the waiters of a chain of NOTIFIED nodes, threads first (A5). No lock of ours is held."""
     cdef wait_node *tasks = NULL
-    cdef wait_node *node
     while to_post != NULL:
         mt_point()
         node = to_post
@@ -268,8 +265,6 @@ cdef inline void post_thread(waiter *w) noexcept nogil:
 
 cdef inline void keep_tasks(wait_list *l, unsigned long me) noexcept nogil:
     """In the child of a fork: A6."""
-    cdef wait_node *node
-    cdef wait_node *following
     cdef int kind
     for kind in range(2):
         node = l.first[kind]
@@ -291,7 +286,6 @@ cdef inline wait_node *node_of(waiter *w, int i) noexcept nogil:
 cdef inline waiter *new_waiter(int n, void *task) noexcept nogil:
     """Make the waiter of a task, or of the calling thread (task: NULL), at n points. NULL: no memory."""
     cdef waiter *w = <waiter *>malloc(sizeof(waiter) + (n - 1) * sizeof(wait_node))
-    cdef int i
     if w == NULL:
         return NULL
     mt_store_relaxed_u32(&w.refs, 1)            # relaxed because: nobody else has it yet
@@ -350,12 +344,11 @@ cdef inline int64_t nanoseconds(double seconds) noexcept nogil:
 
 cdef inline int64_t deadline_in(int64_t timeout_ns) noexcept nogil:
     """A deadline from the nogil API's timeout: < 0 waits for ever, 0 does not wait."""
-    cdef int64_t now
     if timeout_ns < 0:
         return NEVER
     if timeout_ns == 0:
         return ONCE
-    now = mt_now_ns()
+    cdef int64_t now = mt_now_ns()
     return NEVER if timeout_ns > INT64_MAX - now else now + timeout_ns
 
 
@@ -421,7 +414,6 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
 
 cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_node **to_post) noexcept nogil:
     cdef waiter *w = node.who
-    cdef uint32_t was
     enter(p.lock, p.gil_locked, p.attached)
     was = node.state
     node.state = OUT
@@ -461,7 +453,6 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
     raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count."""
-    cdef int s, i
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
         # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
         # was notified at points of a Waiting that is gone, so `woken` is not set here.
@@ -488,7 +479,6 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     """Wait as a thread. MT_OK: try again. Else what the call returns."""
     cdef long long slice_us = first_slice(p.attached)
     cdef mt_backoff spin
-    cdef waiter *w
     cdef int r = WAIT
     spin.step = p.spin_first
     spin.limit = p.spin_limit
@@ -510,7 +500,6 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
 cdef inline int sleep_on_lists(wait_point *p, int n, waiter *w, int64_t deadline, long long *slice_us) noexcept nogil:
     """Sleep after prepare_to_wait(), and leave the lists. MT_OK: try again. WAIT: signal handlers ran, if there were
     signals; join the lists again. Else what the call returns."""
-    cdef int r
     mt_point()
     r = park(w.sem, deadline, p.attached, slice_us)
     mt_point()
@@ -525,7 +514,6 @@ cdef inline int sleep_on_lists(wait_point *p, int n, waiter *w, int64_t deadline
 
 
 cdef inline bint is_woken(wait_point *p, int n) noexcept nogil:
-    cdef int i
     for i in range(n):
         if p[i].woken:
             return True
@@ -537,11 +525,10 @@ cdef inline bint is_woken(wait_point *p, int n) noexcept nogil:
 # of park() then runs Python's signal handlers. If one raises, the wait ends, else it goes on until the same deadline.
 cdef inline long long microseconds_left(int64_t deadline) noexcept nogil:
     """How long to sleep; rounded up, so that a wait never ends early. -1: the deadline is over."""
-    cdef int64_t left
     cdef int64_t longest = <int64_t>LONGEST_S * 1000000
     if deadline == NEVER:
         return longest
-    left = deadline - mt_now_ns()
+    cdef int64_t left = deadline - mt_now_ns()
     if left <= 0:
         return -1
     return min((left + 999) // 1000, longest)
@@ -578,8 +565,6 @@ cdef inline int park(void *sem, int64_t deadline, bint attached, long long *slic
     """Sleep until the semaphore is posted: MT_OK; or MT_TIMEOUT. MT_INTERRUPTED: a signal came. WAIT: a slice is over.
     After both the caller runs the signal handlers, on no list, and sleeps again; no exception is set.
     The first sleep has slice_us[0] = first_slice(attached)."""
-    cdef long long us
-    cdef int got
     while True:
         us = microseconds_left(deadline)
         if us < 0:

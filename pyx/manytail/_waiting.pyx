@@ -40,12 +40,11 @@ semaphores_miss_signals = sys.platform == "win32"
 
 cdef int64_t deadline_from(object block, object timeout) except -2:
     """NEVER, ONCE or a time on the monotonic clock, from the stdlib's (block, timeout) pair."""
-    cdef int64_t span
     if not block:
         return ONCE
     if timeout is None:
         return NEVER
-    span = seconds_argument("timeout", timeout, True, True)
+    cdef int64_t span = seconds_argument("timeout", timeout, True, True)
     return NEVER if span < 0 else mt_now_ns() + span
 
 
@@ -77,7 +76,6 @@ cdef void this_is_the_main_thread() noexcept:
 
 
 cdef int run_signal_handlers() noexcept nogil:
-    cdef int r
     with gil:
         r = PyErr_CheckSignals()
     return r
@@ -357,7 +355,6 @@ cdef class WakeUp:
     def __del__(self):
         global mt_finishing
         cdef bint nested = mt_finishing
-        cdef wait_node *node
         if self.waiting is None:
             return
         mt_finishing = True             # what forwarding posts is scheduled below, without recursion

@@ -104,7 +104,6 @@ cdef class WorkPool:
     def submitters_waiting(self):
         """How many threads wait for a free slot."""
         cdef int64_t n = 0
-        cdef lane *ln
         lock_take(self.p.q, True)
         ln = self.p.not_full_ring
         while ln != NULL:
@@ -199,7 +198,6 @@ cdef class WorkPool:
         """Take the next call, waiting for one if need be. None: the pool has ended, and this worker is counted out."""
         cdef uintptr_t item = 0
         cdef int64_t fork_generation = 0
-        cdef lane *ln
         cdef int r
         cdef Call call
         cdef wait_point p
@@ -227,10 +225,8 @@ cdef class WorkPool:
     cdef list busy_lanes(self):
         """The lanes that have items or run any."""
         cdef list out
-        cdef subqueue *s
         cdef int64_t n
         cdef Py_ssize_t i = 0
-        cdef PyObject *refs
         while True:
             n = locked_value_i64(self.p.q, &self.p.q.nsubs)
             out = mt_list_reserve(n)
@@ -303,10 +299,9 @@ cdef class BaseLane:
     cdef object __weakref__
 
     def __cinit__(self, *args, **options):
-        cdef WorkPool owner
         if not args or not isinstance(args[0], WorkPool):
             raise TypeError(f"{type(self).__name__} cannot be made by itself: its executor or dispatcher makes it")
-        owner = args[0]
+        cdef WorkPool owner = args[0]
         mt_disown(self)         # often the worker that runs its last call drops the last reference
         self.pool = owner
         self.ln.p = &owner.p
@@ -371,9 +366,8 @@ cdef class BaseLane:
     @property
     def pending(self):
         """How many calls wait."""
-        cdef int64_t n
         lock_take(self.ln.p.q, True)
-        n = head_count(self.ln.s)
+        cdef int64_t n = head_count(self.ln.s)
         unlock_take(self.ln.p.q)
         return n
 
@@ -926,7 +920,6 @@ cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, 
 cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
     """Visit the lanes that the pool holds references to (W2)."""
     cdef subqueue *s = q.all_first if q != NULL else NULL
-    cdef lane *ln
     cdef int r = 0
     while s != NULL and r == 0:
         ln = <lane *>s.owner

@@ -193,7 +193,6 @@ cdef inline int64_t head_call_workers(pool *p, lane *ln, wait_node **to_post) no
 
 cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
     cdef int64_t n = 0
-    cdef uint32_t i
     for i in range(p.q.ready.best.n):
         n += (<ready_level *>p.q.ready.best.items[i].member).nready
     return n
@@ -207,7 +206,6 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
     cdef wait_node *to_post = NULL
-    cdef int r
     start[0] = False
     lock_take(q, True)
     if s.closed_flags:
@@ -287,8 +285,6 @@ cdef inline lane *head_next_lane(pool *p) noexcept nogil:
 cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) noexcept nogil:
     """Take an item of the next lane; it counts as running until finish_item(). NULL: nothing can be taken."""
     cdef wait_node *to_post = NULL
-    cdef lane *ln
-    cdef subqueue *s
     lock_take(p.q, True)
     ln = head_next_lane(p)
     if ln != NULL:
@@ -309,9 +305,8 @@ cdef inline lane *take_item(pool *p, uintptr_t *item, int64_t *fork_generation) 
 cdef inline bint leave_pool(pool *p) noexcept nogil:
     """Count out a worker after the pool has ended. 0: something can be taken, so it must stay. Check and count are
     under one lock, else a lane that is resumed in between counts on a worker that is gone."""
-    cdef bint leaves
     lock_take(p.q, True)
-    leaves = head_next(p.q, True) == NULL
+    cdef bint leaves = head_next(p.q, True) == NULL
     if leaves:
         p.workers -= p.workers > 0       # in the child of a fork nobody counts
     unlock_take(p.q)
@@ -322,10 +317,9 @@ cdef inline bint lose_workers(pool *p, int64_t n) noexcept nogil:
     """Count out n workers that failed. As head_call_worker() if an item can be taken whose put may have counted on one
     that failed. n = 0: one that did not start, and is counted out; that matters only if no other is left."""
     cdef wait_node *to_post = NULL
-    cdef bint start
     lock_take(p.q, True)
     p.workers = max(<int64_t>0, p.workers - n)
-    start = (n > 0 or p.workers == 0) and head_next(p.q, True) != NULL and head_call_worker(p, &to_post)
+    cdef bint start = (n > 0 or p.workers == 0) and head_next(p.q, True) != NULL and head_call_worker(p, &to_post)
     unlock_take_and_post(p.q, to_post)
     return start
 
@@ -346,7 +340,6 @@ cdef inline bint finish_item(pool *p, lane *ln, int64_t fork_generation) noexcep
 cdef inline lane *begin_batch(pool *p, int64_t most, bint of_task, int64_t *fork_generation) noexcept nogil:
     """Begin a batch of at most `most` items of the next lane, which goes in progress. NULL: none is ready. of_task: an
     executor task calls it, which is no longer counted in `tasks`."""
-    cdef lane *ln
     lock_take(p.q, True)
     if of_task and p.tasks > 0:
         p.tasks -= 1
@@ -381,7 +374,6 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
     *drop_lane: as finish_item() returns."""
     cdef wait_node *to_post = NULL
     cdef subqueue *s = ln.s
-    cdef chunk *c
     cdef bint there
     drop_lane[0] = False
     lock_take(p.q, True)
@@ -449,7 +441,6 @@ cdef inline int64_t pause_lane(pool *p, lane *ln, bint paused) noexcept nogil:
 cdef inline int64_t limit_lane(pool *p, lane *ln, int64_t max_pending, int64_t max_running) noexcept nogil:
     """Set the limits, but one that is INT64_MIN. Returns how many workers the caller has to start."""
     cdef wait_node *to_post = NULL
-    cdef int64_t start
     lock_take(p.q, True)
     if max_pending != INT64_MIN:
         ln.max_pending = max_pending
@@ -476,7 +467,6 @@ cdef inline int64_t shut_lane(pool *p, lane *ln, bint resume) noexcept nogil:
     """Accept no more items. resume: end a pause, so that the items run. Returns how many workers the caller has to
     start."""
     cdef wait_node *to_post = NULL
-    cdef int64_t start
     lock_take(p.q, True)
     start = head_shut_lane(p, ln, resume, &to_post)
     unlock_take_and_post(p.q, to_post)
@@ -499,7 +489,6 @@ cdef inline int64_t end_pool(pool *p, bint resume) noexcept nogil:
     """shut_lane() for all lanes; workers end when nothing can be taken."""
     cdef wait_node *to_post = NULL
     cdef int64_t start = 0
-    cdef subqueue *s
     shut_queue(p.q, False, True)
     lock_take(p.q, True)
     s = p.q.all_first
@@ -529,7 +518,6 @@ cdef inline int head_poll_idle(wait_point *w, bint parking) noexcept nogil:
 cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
     """1: the lane is idle, and the caller drops the pool's reference to it."""
     cdef wait_node *to_post = NULL
-    cdef bint drop_lane
     lock_take(p.q, True)
     drop_lane = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
@@ -538,9 +526,8 @@ cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
 
 cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
     """How many executor tasks the caller has to submit so that each ready lane has one; they are counted in `tasks`."""
-    cdef int64_t n
     lock_take(p.q, True)
-    n = head_lanes_ready(p) - p.tasks
+    cdef int64_t n = head_lanes_ready(p) - p.tasks
     if n > 0:
         p.tasks += n
     unlock_take(p.q)
@@ -556,7 +543,6 @@ cdef inline void refused_tasks(pool *p, int64_t n) noexcept nogil:
 cdef inline void forget_in_child(pool *p, unsigned long me) noexcept nogil:
     """In the child of a fork: the other threads are gone, and with them workers, running items and waiters."""
     cdef subqueue *s = p.q.all_first
-    cdef lane *ln
     p.fork_generation += 1
     p.workers = 0
     p.tasks = 0
