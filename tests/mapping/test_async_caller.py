@@ -123,6 +123,27 @@ async def test_a_call_that_an_equal_item_waits_for_goes_on_until_that_is_cancell
 
 
 @in_each_loop
+async def test_a_call_goes_on_for_an_equal_item_that_waits_for_a_worker() -> None:
+    gate = LoopGate()
+    async with AsyncCaller(gate, workers=1, dedup=3) as caller:
+        first, second = (asyncio.create_task(caller("a")) for _ in range(2))
+        await until(lambda: gate.begun == ["a"] and caller.stats().in_flight == 2)
+        third = asyncio.create_task(caller("a"))
+        await until(lambda: caller.stats().in_flight == 3)
+        await cancel(first)
+        await cancel(third)
+        gate.opened.set()
+        assert await second == "a"
+        assert (gate.begun, gate.cancelled) == (["a"], [])
+        gate.opened.clear()
+        both = [asyncio.create_task(caller("b")) for _ in range(2)]
+        await until(lambda: gate.begun == ["a", "b"] and caller.stats().in_flight == 2)
+        for task in both:
+            await cancel(task)
+        await until(lambda: gate.cancelled == ["b"])
+
+
+@in_each_loop
 async def test_a_batch_is_cancelled_only_with_all_its_items() -> None:
     gate = LoopGate()
     async with AsyncCaller(gate, batch=Batch(2, linger=LONG_LINGER)) as caller:

@@ -667,6 +667,11 @@ def _nothing() -> Item:
 class LoopCalls(CallRunner, LoopRunner):
     """Runs the calls of an AsyncCaller in the loop of its first call."""
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        # With dedup: what is waited for, by identity. The gate knows followers only: not equal items in its queue.
+        self._equal: dict[str, set[LoopCall]] = {}
+
     def watched_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         call = self.makes_call(resource)
 
@@ -695,6 +700,9 @@ class LoopCalls(CallRunner, LoopRunner):
         """Hand it in, and return its result. RuntimeError: it would wait for itself."""
         if (by := self.inside()) is not None:
             self.nest(call, by)
+        identity = "" if self.options.dedup is None else getattr(call, "identity", "")
+        if identity:
+            self._equal.setdefault(identity, set()).add(call)
         try:
             self.hand_in(call, by)
             return await call.future
@@ -703,6 +711,10 @@ class LoopCalls(CallRunner, LoopRunner):
                 self._gave_up(call)
             raise
         finally:
+            if identity:
+                self._equal[identity].discard(call)
+                if not self._equal[identity]:
+                    del self._equal[identity]
             if by is not None:
                 self.unnest(call)
 
@@ -716,10 +728,9 @@ class LoopCalls(CallRunner, LoopRunner):
                 task.cancel()
 
     def _is_awaited(self, call: Work) -> bool:
-        gate = self.scheduler.gate
         items: list[Any] = list(call.members())
-        if gate is not None:
-            items += [follower for item in call.members() for follower in gate.followers(item)]
+        if self._equal:
+            items += [equal for item in items for equal in self._equal.get(item.identity, ())]
         return any(not item.future.done() for item in items)
 
     def failed(self, item: Work, error: BaseException) -> None:

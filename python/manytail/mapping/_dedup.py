@@ -10,7 +10,6 @@ and the others follow that one. Results are kept for `limit` identities; the old
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from typing import Any
 
 from ._item import Item
@@ -37,10 +36,6 @@ class Dedup:
     def leader(self, item: Item) -> Item:
         """The one that leads items equal to this one; else the item."""
         return self._leaders.get(getattr(item, "identity", ""), item)
-
-    def followers(self, item: Item) -> Iterable[Item]:
-        """Those of an item that leads."""
-        return self._followers.get(item.identity, ()) if self.leader(item) is item else ()
 
     def answered(self, item: Item) -> bool:
         """Whether an equal item's result is known. If so the item gets it."""

@@ -195,9 +195,6 @@ class Gate:
         """The item whose result this one gets: an equal one, or itself."""
         return item if self._dedup is None else self._dedup.leader(item)
 
-    def followers(self, item: Item) -> Iterable[Item]:
-        return () if self._dedup is None else self._dedup.followers(item)
-
     def fails_fast(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
         return self._fails_fast and lane.limits is not None and lane.limits.breaker.is_open(now)
