@@ -5,6 +5,7 @@ is imported here.
 """
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
 
@@ -63,6 +64,8 @@ cdef int64_t seconds_argument(str name, object value, bint zero, bint none) exce
     except TypeError:
         expected = "a number of seconds or None" if none else "a number of seconds"
         raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+    except OverflowError:       # an int that no double can hold
+        seconds = INFINITY if value > 0 else -INFINITY
     if not (seconds >= 0 if zero else seconds > 0):         # NaN is neither
         expected = ">= 0, or None to wait for ever" if none else ">= 0" if zero else "> 0"
         raise ValueError(f"{name}={value!r}: expected a number of seconds {expected}")

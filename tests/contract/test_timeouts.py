@@ -11,7 +11,7 @@ from contract.test_interrupts import WAITS, wait
 
 __all__ = ["wait"]  # a fixture: a structure and a call that waits on it
 BAD = [
-    *((ValueError, timeout) for timeout in (-1, -0.001, -math.inf, math.nan)),
+    *((ValueError, timeout) for timeout in (-1, -0.001, -math.inf, math.nan, -(10**400))),
     *((TypeError, timeout) for timeout in ("1", object(), [1], 1j)),
 ]
 pytestmark = pytest.mark.thread_unsafe(reason="each test has one structure")
@@ -61,7 +61,7 @@ def test_a_short_timeout_runs_out(wait):
 
 
 @pytest.mark.parametrize("wait", BUT_JOIN, indirect=True)
-@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 2**80, sys.maxsize])
+@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 2**80, pytest.param(10**400, id="10**400"), sys.maxsize])
 def test_an_endless_or_huge_timeout_waits(wait, timeout):
     on, call = wait
     with Threads() as threads:
