@@ -41,7 +41,7 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     q.acquired -= 1
     if unlikely(s == NULL):
         return
-    acquired_remove(&s.acquired_first, &s.acquired_last, e)
+    unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
     e.owner = NULL
     s.nacquired -= 1
     if unlikely(q.groups != GROUPS_NONE) \

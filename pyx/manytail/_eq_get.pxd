@@ -14,12 +14,13 @@
 #       first.
 from libc.stdlib cimport realloc
 
-from manytail._entry cimport acquired_append, acquired_remove, entry, entry_acquire, entry_word, word_delivery
+from manytail._entry cimport entry, entry_acquire, entry_word, word_delivery
 from manytail._eq cimport *
 from manytail._eq_cursors cimport cursor_first, cursor_skip
 from manytail._eq_end cimport locked_release
 from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
 from manytail._eq_manager cimport *
+from manytail._list cimport link_last, unlink_from
 from manytail._waiting cimport TASKS, THREADS, notify_first
 
 
@@ -59,7 +60,7 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     q.acquired += 1
     q.counters.delivered += 1
     e.owner = s
-    acquired_append(&s.acquired_first, &s.acquired_last, e)
+    link_last(e, &e.after, &s.acquired_first, &s.acquired_last)
     s.nacquired += 1
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
@@ -134,8 +135,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
     """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. The caller has taken a
     shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
-    acquired_remove(&s.acquired_first, &s.acquired_last, e)
-    acquired_append(&s.reserved_first, &s.reserved_last, e)
+    unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
+    link_last(e, &e.after, &s.reserved_first, &s.reserved_last)
     e.reserved = True
     s.nreserved += 1
     notify_first(&s.waiters, THREADS if s.waiters.first[<int>THREADS] != NULL else TASKS, &fx.to_post)
@@ -145,8 +146,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
 
 cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
     """Move e from the reserved entries to the held ones."""
-    acquired_remove(&s.reserved_first, &s.reserved_last, e)
-    acquired_append(&s.acquired_first, &s.acquired_last, e)
+    unlink_from(e, &e.after, &s.reserved_first, &s.reserved_last)
+    link_last(e, &e.after, &s.acquired_first, &s.acquired_last)
     e.reserved = False
     s.nreserved -= 1
 
