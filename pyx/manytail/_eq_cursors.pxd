@@ -7,12 +7,7 @@
 #
 # Source: a subscription of Qpid has a pointer to the entry that it saw last and one to an entry released behind it. The
 # heap here keeps all of those, so none is searched for.
-from libc.stdlib cimport calloc, free, realloc
-
-from manytail._entry cimport *
-from manytail._eq cimport cursor, entry_queue, subscription
-from manytail._eq_keys cimport GROUPS_NONE, group_shown
-from manytail._eq_manager cimport locked_is_rival, passes_start_and_origin
+from manytail._eq_manager cimport *
 
 
 cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept nogil:

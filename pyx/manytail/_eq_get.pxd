@@ -12,16 +12,7 @@
 #   G1  nreserved <= notified. Two exceptions. A notified waiter was cancelled: locked_release_unclaimed follows. A
 #       notified Consumer took an entry of another queue: then any get of the subscription fetches reserved entries
 #       first.
-from libc.stdlib cimport realloc
-
-from manytail._entry cimport entry, entry_acquire, entry_word, word_delivery
-from manytail._eq cimport *
-from manytail._eq_cursors cimport cursor_first, cursor_skip
-from manytail._eq_end cimport locked_release
-from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
-from manytail._eq_manager cimport *
-from manytail._list cimport link_last, unlink_from
-from manytail._waiting cimport TASKS, THREADS, notify_first
+from manytail._eq_end cimport *
 
 
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,

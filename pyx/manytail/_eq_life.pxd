@@ -1,16 +1,6 @@
 # The life of an entry queue (_eq.pxd): making and freeing it, opening and closing subscriptions, shutdown, fork.
 # Private.
-from libc.stdlib cimport calloc, free
-
-from manytail._entry cimport *
-from manytail._eq cimport *
-from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
-from manytail._eq_end cimport *
-from manytail._eq_get cimport locked_unreserve
-from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
-from manytail._eq_manager cimport *
-from manytail._lock cimport enter, leave
-from manytail._waiting cimport keep_tasks, notify_all
+from manytail._eq_get cimport *
 
 
 # --------------------------------------------------------------------------------------------------------------- queues

@@ -13,13 +13,7 @@
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that gives up, or cannot take an entry that others may take, notifies another one. So E4 holds.
-from libc.stdlib cimport calloc, free
-
-from manytail._entry cimport entry
 from manytail._eq cimport *
-from manytail._eq_keys cimport GROUPS_NONE, group_allows
-from manytail._list cimport link_last, unlink_from
-from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
 
 
 # --------------------------------------------------------------------------------------------------- credit and filters
