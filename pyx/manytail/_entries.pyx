@@ -874,6 +874,7 @@ cdef class EntryQueue:
         letter, and so on. Users may chain any number of queues, so this is not a recursion but an explicit stack of
         Postponed chains. An entry dropped by overflow is discarded if its dead-letter queue is this one, or one on the
         stack that dropped entries by overflow: else a ring of queues would go on for ever."""
+        cdef entry *dead
         cdef EntryQueue at = self
         cdef EntryQueue to
         cdef Postponed below = None

@@ -65,6 +65,7 @@ from libc.string cimport memset
 
 from manytail._c cimport *
 from manytail._heap cimport heap, heap_add, heap_item, heap_remove, heap_reserve
+from manytail._list cimport link_after, link_last, unlink_from
 
 cdef enum:                      # states
     AVAILABLE = 0
@@ -119,7 +120,7 @@ ctypedef struct entry:
     entry *next                 # itself: unlinked
     entry *prev
     entry_link after
-    entry *acquired_prev
+    entry *acquired_prev        # `after` and this are the links of that list
     void *owner                 # the subscription that holds it, or NULL
     anchor *readers
     void *item                  # a counted Python reference while linked
@@ -250,29 +251,6 @@ cdef inline void entry_delete(mt_atomic_i64 *word) noexcept nogil:
 
 cdef inline int state_of(entry *e) noexcept nogil:
     return word_state(entry_word(&e.word))
-
-
-# ----------------------------------------------------------------------------------------------------- acquired entries
-# The entries that a subscription has acquired, in the order in which it got them: `acquired_next`, `acquired_prev`.
-cdef inline void acquired_append(entry **first, entry **last, entry *e) noexcept nogil:
-    e.after.acquired_next = NULL
-    e.acquired_prev = last[0]
-    if last[0] != NULL:
-        last[0].after.acquired_next = e
-    else:
-        first[0] = e
-    last[0] = e
-
-
-cdef inline void acquired_remove(entry **first, entry **last, entry *e) noexcept nogil:
-    if e.acquired_prev != NULL:
-        e.acquired_prev.after.acquired_next = e.after.acquired_next
-    else:
-        first[0] = e.after.acquired_next
-    if e.after.acquired_next != NULL:
-        e.after.acquired_next.acquired_prev = e.acquired_prev
-    else:
-        last[0] = e.acquired_prev
 
 
 # -------------------------------------------------------------------------------------------------------------- entries
@@ -414,13 +392,7 @@ cdef inline void anchor_move(entry_list *l, entry *source, entry *to) noexcept n
 
 # ---------------------------------------------------------------------------------------------------------------- lists
 cdef inline void list_append(entry_list *l, entry *e) noexcept nogil:
-    e.next = NULL
-    e.prev = l.last
-    if l.last != NULL:
-        l.last.next = e
-    else:
-        l.first = e
-    l.last = e
+    link_last(e, &e.next, &l.first, &l.last)
     if l.end != NULL:           # readers at the end have not passed e
         e.readers = l.end
         e.readers.at = e
@@ -432,27 +404,14 @@ cdef inline void list_insert(entry_list *l, entry *e, entry *at) noexcept nogil:
     if at == NULL:
         list_append(l, e)
         return
-    e.next = at
-    e.prev = at.prev
-    if at.prev != NULL:
-        at.prev.next = e
-    else:
-        l.first = e
-    at.prev = e
+    link_after(at.prev, e, &e.next, &l.first, &l.last)
     anchor_move(l, at, e)
 
 
 cdef inline void list_unlink(entry_list *l, entry *e) noexcept nogil:
     if unlikely(e.readers != NULL):
         anchor_move(l, e, e.next)
-    if e.prev != NULL:
-        e.prev.next = e.next
-    else:
-        l.first = e.next
-    if e.next != NULL:
-        e.next.prev = e.prev
-    else:
-        l.last = e.prev
+    unlink_from(e, &e.next, &l.first, &l.last)
     e.next = e
     e.prev = NULL
 

@@ -16,6 +16,8 @@
 #   _eq_life.pxd        making and freeing, subscribing, shutdown, fork
 #   _eq_nogil.pxd       calls for detached callers
 #
+# Each of these files sees all names of those above it.
+#
 # The Python faces are _entries.pyx and the modules on top of it. The native drivers compile all this without an
 # interpreter. Source: the strictly ordered queue of Qpid and its consumer manager; docs/design/entryqueue.md explains
 # both.
@@ -40,17 +42,10 @@
 #       be acquired. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
-from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memset
-
-from manytail._c cimport *
-from manytail._entry cimport cursor_position, entry, entry_keep, entry_list
-from manytail._eq_keys cimport group_index, key_record, key_table
-from manytail._eq_sorted cimport index_oldest, search_range, sorted_index
-from manytail._heap cimport heap
-from manytail._lock cimport enter, enter_heavy, leave
-from manytail._waiting cimport wait_list, wait_node
+from manytail._eq_keys cimport *
+from manytail._eq_sorted cimport *
+from manytail._lock cimport enter_heavy
+from manytail._waiting cimport *
 
 cdef enum:
     OVERFLOW_BLOCK = 0

@@ -7,10 +7,7 @@
 #
 # Invariant
 #   C1  No putter sleeps while there is a free slot for it, unless a notified putter has not tried yet.
-from manytail._entry cimport entry
 from manytail._eq cimport *
-from manytail._eq_keys cimport value_replaces
-from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
 
 
 cdef inline bint locked_full(entry_queue *q) noexcept nogil:

@@ -7,12 +7,7 @@
 #
 # Source: a subscription of Qpid has a pointer to the entry that it saw last and one to an entry released behind it. The
 # heap here keeps all of those, so none is searched for.
-from libc.stdlib cimport calloc, free, realloc
-
-from manytail._entry cimport *
-from manytail._eq cimport cursor, entry_queue, subscription
-from manytail._eq_keys cimport GROUPS_NONE, group_shown
-from manytail._eq_manager cimport locked_is_rival, passes_start_and_origin
+from manytail._eq_manager cimport *
 
 
 cdef inline bint open_cursor(entry_queue *q, cursor *c, bint newest) noexcept nogil:
@@ -142,11 +137,7 @@ cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept 
         if not open_cursor(q, &s.below, False):
             return False
         s.below_open = True
-        s.below_prev = NULL
-        s.below_next = q.below
-        if q.below != NULL:
-            q.below.below_prev = s
-        q.below = s
+        link_after(NULL, s, &s.below_next, &q.below, NULL)
     for i in range(s.nbelow_ids):
         if not locked_is_rival(s, s.below_ids[i]):
             s.nbelow_ids = 0
@@ -177,9 +168,4 @@ cdef inline void locked_close_below(entry_queue *q, subscription *s) noexcept no
     free(s.below_ids)
     s.below_ids = NULL
     s.nbelow_ids = 0
-    if s.below_prev != NULL:
-        s.below_prev.below_next = s.below_next
-    else:
-        q.below = s.below_next
-    if s.below_next != NULL:
-        s.below_next.below_prev = s.below_prev
+    unlink_from(s, &s.below_next, &q.below, NULL)

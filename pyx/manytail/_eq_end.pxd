@@ -9,17 +9,8 @@
 # sending the dead letter may run user code. So the caller does both after unlocking, for the entries in `effects.dead`.
 #
 # Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
-from libc.stdlib cimport calloc
-
-from manytail._entry cimport *
-from manytail._eq cimport *
-from manytail._eq_capacity cimport locked_notify_putters, locked_overflows
-from manytail._eq_cursors cimport locked_show
-from manytail._eq_keys cimport *
-from manytail._eq_manager cimport locked_credit_back, locked_wake, locked_wake_after_shutdown, locked_wake_many
-from manytail._eq_sorted cimport index_remove
-from manytail._heap cimport heap_reserve
-from manytail._waiting cimport notify_all
+from manytail._eq_capacity cimport *
+from manytail._eq_cursors cimport *
 
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
@@ -41,7 +32,7 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
     q.acquired -= 1
     if unlikely(s == NULL):
         return
-    acquired_remove(&s.acquired_first, &s.acquired_last, e)
+    unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
     e.owner = NULL
     s.nacquired -= 1
     if unlikely(q.groups != GROUPS_NONE) \

@@ -60,7 +60,7 @@ cdef inline uint64_t locked_start_delivery(entry_queue *q, subscription *s, entr
     q.acquired += 1
     q.counters.delivered += 1
     e.owner = s
-    acquired_append(&s.acquired_first, &s.acquired_last, e)
+    link_last(e, &e.after, &s.acquired_first, &s.acquired_last)
     s.nacquired += 1
     if unlikely(q.groups != GROUPS_NONE):
         group_taken(&q.groups_takable, e, &s.own, q.groups == GROUPS_ASSIGNED)
@@ -135,8 +135,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
     """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. The caller has taken a
     shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
-    acquired_remove(&s.acquired_first, &s.acquired_last, e)
-    acquired_append(&s.reserved_first, &s.reserved_last, e)
+    unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
+    link_last(e, &e.after, &s.reserved_first, &s.reserved_last)
     e.reserved = True
     s.nreserved += 1
     notify_first(&s.waiters, THREADS if s.waiters.first[<int>THREADS] != NULL else TASKS, &fx.to_post)

@@ -23,7 +23,6 @@
 from libc.stdlib cimport calloc, free, realloc
 
 from manytail._entry cimport *
-from manytail._heap cimport heap
 
 cdef enum:
     GROUPS_NONE = 0

@@ -1,16 +1,6 @@
 # The life of an entry queue (_eq.pxd): making and freeing it, opening and closing subscriptions, shutdown, fork.
 # Private.
-from libc.stdlib cimport calloc, free
-
-from manytail._entry cimport *
-from manytail._eq cimport *
-from manytail._eq_cursors cimport close_cursor, locked_close_below, open_cursor
-from manytail._eq_end cimport *
-from manytail._eq_get cimport locked_unreserve
-from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, groups_closed
-from manytail._eq_manager cimport *
-from manytail._lock cimport enter, leave
-from manytail._waiting cimport keep_tasks, notify_all
+from manytail._eq_get cimport *
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
@@ -37,10 +27,7 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
         free(q)
         return NULL
     lock_registry(r)
-    q.reg_next = r.first
-    if r.first != NULL:
-        r.first.reg_prev = q
-    r.first = q
+    link_after(NULL, q, &q.reg_next, &r.first, NULL)
     unlock_registry(r)
     return q
 
@@ -105,12 +92,7 @@ cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept no
 cdef inline void free_queue(entry_queue *q) noexcept nogil:
     """Free a queue without entries and subscriptions."""
     lock_registry(q.registry)
-    if q.reg_prev != NULL:
-        q.reg_prev.reg_next = q.reg_next
-    else:
-        q.registry.first = q.reg_next
-    if q.reg_next != NULL:
-        q.reg_next.reg_prev = q.reg_prev
+    unlink_from(q, &q.reg_next, &q.registry.first, NULL)
     unlock_registry(q.registry)
     while q.ranks != NULL:
         rank = q.ranks
@@ -133,21 +115,13 @@ cdef inline void open_credit(eq_registry *r, shared_credit *c) noexcept nogil:
     c.gil_locked = r.objects and not MT_FREE_THREADED
     c.registry = r
     lock_registry(r)
-    c.reg_next = r.first_credit
-    if r.first_credit != NULL:
-        r.first_credit.reg_prev = c
-    r.first_credit = c
+    link_after(NULL, c, &c.reg_next, &r.first_credit, NULL)
     unlock_registry(r)
 
 
 cdef inline void close_credit(shared_credit *c) noexcept nogil:
     lock_registry(c.registry)
-    if c.reg_prev != NULL:
-        c.reg_prev.reg_next = c.reg_next
-    else:
-        c.registry.first_credit = c.reg_next
-    if c.reg_next != NULL:
-        c.reg_next.reg_prev = c.reg_prev
+    unlink_from(c, &c.reg_next, &c.registry.first_credit, NULL)
     unlock_registry(c.registry)
 
 
@@ -168,18 +142,9 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
             if s.cursor_in_use == &s.own_cursor:
                 close_cursor(q, &s.own_cursor)
             return MT_NOMEM
-        s.all_next = NULL
-        s.all_prev = s.rank.all.last
-        if s.rank.all.last != NULL:
-            s.rank.all.last.all_next = s
-        else:
-            s.rank.all.first = s
-        s.rank.all.last = s
+        link_last(s, &s.all_next, &s.rank.all.first, &s.rank.all.last)
     if s.filtered:
-        s.filtered_next = q.filtered
-        if q.filtered != NULL:
-            q.filtered.filtered_prev = s
-        q.filtered = s
+        link_after(NULL, s, &s.filtered_next, &q.filtered, NULL)
     s.id = q.next_id
     q.next_id += 1
     q.nsubscriptions += 1
@@ -192,23 +157,11 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
     q.nwaiting -= counts_as_waiting(q, s.listed, s.rank)
     unlist_subscription(s)
     if s.filtered:
-        if s.filtered_prev != NULL:
-            s.filtered_prev.filtered_next = s.filtered_next
-        else:
-            q.filtered = s.filtered_next
-        if s.filtered_next != NULL:
-            s.filtered_next.filtered_prev = s.filtered_prev
+        unlink_from(s, &s.filtered_next, &q.filtered, NULL)
     while s.filtered and not s.browse and q.below != NULL:
         locked_close_below(q, q.below)      # s may have been their only rival; they are opened again if needed
     if s.rank != NULL:
-        if s.all_prev != NULL:
-            s.all_prev.all_next = s.all_next
-        else:
-            s.rank.all.first = s.all_next
-        if s.all_next != NULL:
-            s.all_next.all_prev = s.all_prev
-        else:
-            s.rank.all.last = s.all_prev
+        unlink_from(s, &s.all_next, &s.rank.all.first, &s.rank.all.last)
         locked_leave_rank(q, s.rank)
         s.rank = NULL
     q.nsubscriptions -= 1

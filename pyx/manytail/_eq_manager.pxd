@@ -17,8 +17,6 @@ from libc.stdlib cimport calloc, free
 
 from manytail._entry cimport entry
 from manytail._eq cimport *
-from manytail._eq_keys cimport GROUPS_NONE, group_allows
-from manytail._waiting cimport WAIT, make_point, notify, notify_all, wait_node, wait_point
 
 
 # --------------------------------------------------------------------------------------------------- credit and filters
@@ -68,25 +66,11 @@ cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept no
 # ---------------------------------------------------------------------------------------------------------------- lists
 cdef inline void list_subscription(subscription_list *to, subscription *s) noexcept nogil:
     s.listed = to
-    s.next = NULL
-    s.prev = to.last
-    if to.last != NULL:
-        to.last.next = s
-    else:
-        to.first = s
-    to.last = s
+    link_last(s, &s.next, &to.first, &to.last)
 
 
 cdef inline void unlist_subscription(subscription *s) noexcept nogil:
-    cdef subscription_list *out_of = s.listed
-    if s.prev != NULL:
-        s.prev.next = s.next
-    else:
-        out_of.first = s.next
-    if s.next != NULL:
-        s.next.prev = s.prev
-    else:
-        out_of.last = s.prev
+    unlink_from(s, &s.next, &s.listed.first, &s.listed.last)
     s.listed = NULL
 
 

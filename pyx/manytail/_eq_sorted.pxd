@@ -17,12 +17,11 @@
 #   X1  The leaves, one after the other, are the list. No leaf is empty.
 #   X2  leaf_ref.order and .key are those of the leaf's first entry. None of its entries arrived before `since`.
 from cpython.ref cimport PyObject
-from libc.stdint cimport UINT64_MAX as LAST_ORDER, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT64_MAX as LAST_ORDER
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
-from manytail._c cimport keep, mt_prefetch_read, unlikely
-from manytail._entry cimport entry, entry_list, key_slot, list_insert
+from manytail._entry cimport *
 
 cdef enum:
     LEAF = 256

@@ -19,6 +19,7 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
     """Empty the sub-queue and return its chunks, each retired, pinned, and linked by `base`. The items are in the slots
     from *first (of the first chunk) up to *last (of the last one). forget: the
     caller has taken it out of its ring, so set `unlisted`."""
+    cdef chunk *following
     lock_put(q, s, attached)
     chain = s.head
     first[0] = s.head_idx

@@ -21,22 +21,13 @@ from manytail._mq_ready cimport *
 # --------------------------------------------------------------------------------------------------------- the registry
 cdef inline void register(queue *q, bint attached) noexcept nogil:
     enter(&multiqueues.lock, False, attached)
-    q.reg_prev = NULL
-    q.reg_next = <queue *>multiqueues.first
-    if q.reg_next != NULL:
-        q.reg_next.reg_prev = q
-    multiqueues.first = q
+    link_after(NULL, q, &q.reg_next, &multiqueues.first, NULL)
     leave(&multiqueues.lock, False)
 
 
 cdef inline void unregister(queue *q, bint attached) noexcept nogil:
     enter(&multiqueues.lock, False, attached)
-    if q.reg_prev != NULL:
-        q.reg_prev.reg_next = q.reg_next
-    else:
-        multiqueues.first = q.reg_next
-    if q.reg_next != NULL:
-        q.reg_next.reg_prev = q.reg_prev
+    unlink_from(q, &q.reg_next, &multiqueues.first, NULL)
     leave(&multiqueues.lock, False)
 
 

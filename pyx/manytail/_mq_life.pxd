@@ -63,13 +63,7 @@ cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept n
 
 cdef inline void head_link(queue *q, subqueue *s) noexcept nogil:
     s.attached = 1
-    s.all_next = NULL
-    s.all_prev = q.all_last
-    if q.all_last != NULL:
-        q.all_last.all_next = s
-    else:
-        q.all_first = s
-    q.all_last = s
+    link_last(s, &s.all_next, &q.all_first, &q.all_last)
     q.nsubs += 1
     q.nenabled += s.enabled
 
@@ -77,21 +71,10 @@ cdef inline void head_link(queue *q, subqueue *s) noexcept nogil:
 cdef inline void head_unlink(queue *q, subqueue *s) noexcept nogil:
     """Move it from the list of attached sub-queues to that of removed ones."""
     s.attached = 0
-    if s.all_prev != NULL:
-        s.all_prev.all_next = s.all_next
-    else:
-        q.all_first = s.all_next
-    if s.all_next != NULL:
-        s.all_next.all_prev = s.all_prev
-    else:
-        q.all_last = s.all_prev
+    unlink_from(s, &s.all_next, &q.all_first, &q.all_last)
     q.nsubs -= 1
     q.nenabled -= s.enabled
-    s.all_prev = NULL
-    s.all_next = q.removed
-    if q.removed != NULL:
-        q.removed.all_prev = s
-    q.removed = s
+    link_after(NULL, s, &s.all_next, &q.removed, NULL)
 
 
 cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
@@ -123,12 +106,7 @@ cdef inline void free_subqueue(subqueue *s, bint attached) noexcept nogil:
     cdef queue *q = s.mq
     if s.closed_flags & MT_CLOSED_DETACHED:       # else it was never attached
         lock_take(q, attached)
-        if s.all_prev != NULL:
-            s.all_prev.all_next = s.all_next
-        else:
-            q.removed = s.all_next
-        if s.all_next != NULL:
-            s.all_next.all_prev = s.all_prev
+        unlink_from(s, &s.all_next, &q.removed, NULL)
         unlock_take(q)
     mt_free_aligned(s)
     drop_queue(q, attached)

@@ -272,6 +272,7 @@ cdef class Subscription:
 
     cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
         """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
+        cdef cursor *walk
         cdef entry_queue *q = self.s.q
         cdef bint has_rivals = False
         cdef int r
@@ -304,6 +305,7 @@ cdef class Subscription:
 
         Selectors are asked without the lock. After that the search begins again at the cursor, so an entry that came
         before the judged one in between is judged first."""
+        cdef entry *e
         cdef entry_queue *q = self.s.q
         cdef judgement last
         cdef effects fx

@@ -53,6 +53,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from manytail._c cimport *
+from manytail._list cimport link_after, link_last, unlink_from
 from manytail._lock cimport enter, leave
 
 
@@ -169,29 +170,13 @@ cdef inline void push(wait_list *l, wait_node *node) noexcept nogil:
     node.state = QUEUED
     while before != NULL and before.point.arrival > node.point.arrival:
         before = before.prev
-    node.prev = before
-    node.next = l.first[kind] if before == NULL else before.next
-    if before != NULL:
-        before.next = node
-    else:
-        l.first[kind] = node
-    if node.next != NULL:
-        node.next.prev = node
-    else:
-        l.last[kind] = node
+    link_after(before, node, &node.next, &l.first[kind], &l.last[kind])
     l.n += 1
 
 
 cdef inline void unlink(wait_list *l, wait_node *node) noexcept nogil:
     cdef int kind = kind_of(node)
-    if node.prev != NULL:
-        node.prev.next = node.next
-    else:
-        l.first[kind] = node.next
-    if node.next != NULL:
-        node.next.prev = node.prev
-    else:
-        l.last[kind] = node.prev
+    unlink_from(node, &node.next, &l.first[kind], &l.last[kind])
     l.n -= 1
 
 

@@ -18,7 +18,7 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 
 # The private .pxd files from the bottom up: each may cimport those before it, and an extension module all of them.
 KERNELS = [
-    *("_c", "_cpython", "_lock", "_waiting", "_lifecycle"),
+    *("_c", "_cpython", "_list", "_lock", "_waiting", "_lifecycle"),
     *("_chunks", "_heap", "_ready", "_mq", "_mq_sizes", "_mq_tail", "_mq_ready", "_mq_get", "_mq_tasks", "_mq_put"),
     *("_mq_forks", "_mq_life", "_mq_changes", "_mq_clear", "_mq_iterate", "_mq_held", "_mq_nogil"),
     *("_wp", "_section_lock"),
