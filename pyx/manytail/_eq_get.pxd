@@ -12,15 +12,7 @@
 #   G1  nreserved <= notified, unless a notified waiter did not fetch its entry. If it was cancelled,
 #       locked_release_unclaimed follows. If it is a Consumer that took an entry of another queue, or is gone since a
 #       fork, any get of the subscription fetches reserved entries first.
-from libc.stdlib cimport realloc
-
-from manytail._entry cimport acquired_append, acquired_remove, entry, entry_acquire, entry_word, word_delivery
-from manytail._eq cimport *
-from manytail._eq_cursors cimport cursor_first, cursor_skip
-from manytail._eq_end cimport locked_release
-from manytail._eq_keys cimport GROUPS_ASSIGNED, GROUPS_NONE, group_taken, groups_first
-from manytail._eq_manager cimport *
-from manytail._waiting cimport TASKS, THREADS, notify_first
+from manytail._eq_end cimport *
 
 
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
@@ -146,8 +138,8 @@ cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effec
 
 cdef inline void locked_unreserve(subscription *s, entry *e) noexcept nogil:
     """Move e from the reserved entries to the acquired ones."""
-    acquired_remove(&s.reserved_first, &s.reserved_last, e)
-    acquired_append(&s.acquired_first, &s.acquired_last, e)
+    unlink_from(e, &e.after, &s.reserved_first, &s.reserved_last)
+    link_last(e, &e.after, &s.acquired_first, &s.acquired_last)
     e.reserved = False
     s.nreserved -= 1
 

@@ -13,9 +13,6 @@
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that does not try again, or cannot take what others may take, notifies another one. So E4 holds.
-from libc.stdlib cimport calloc, free
-
-from manytail._entry cimport entry
 from manytail._eq cimport *
 
 

@@ -6,17 +6,7 @@
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
 # get before the lock is released, so no other subscription sees it.
-from manytail._entry cimport HELD, entry, list_append, redeliveries_shrink
-from manytail._eq cimport *
-from manytail._eq_capacity cimport in_dead_letter_call, locked_overflows, locked_refuses
-from manytail._eq_cursors cimport locked_show
-from manytail._eq_end cimport locked_discard, locked_drop_oldest, locked_set_timer
-from manytail._eq_get cimport locked_reserve, locked_wake_after_get, note_selector
-from manytail._eq_keys cimport GROUPS_NONE, group_shown, groups_renumbered, key_record, value_added
-from manytail._eq_manager cimport *
-from manytail._eq_sorted cimport index_link, search_place, search_range
-from manytail._heap cimport heap_reserve
-from manytail._waiting cimport notify_all
+from manytail._eq_get cimport *
 
 
 cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint forced, effects *fx) noexcept nogil:
