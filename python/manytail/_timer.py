@@ -213,9 +213,8 @@ class Timer(ServiceThread):
     def read_all(self) -> None:
         """Read the requests, beginning with the one that a MemoryError kept from being read."""
         while self.unread is not None or not self.requests.empty():
-            if self.unread is None:
-                self.unread = self.requests.get_nowait()
-            self.read(self.unread)
+            request = self.unread = self.unread or self.requests.get_nowait()
+            self.read(request)
             self.unread = None
 
     def read(self, request: _Request) -> None:
