@@ -634,7 +634,7 @@ def test_a_terminal_gets_a_line(platform: str, term: str | None, drawn: bool, mo
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.delenv("TERM", raising=False) if term is None else monkeypatch.setenv("TERM", term)
     assert mapped(lambda item: item, range(3), progress=True) == [0, 1, 2]
-    assert capsys.readouterr().err.startswith("\r3 done, 0 failed, 0 in flight, ") == drawn
+    assert ("\r3 done, 0 failed, 0 in flight, " in capsys.readouterr().err) == drawn
 
 
 def test_what_progress_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
