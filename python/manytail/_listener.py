@@ -129,7 +129,7 @@ class Listener:
         """Find an entry for the next task, or leave a wait that submits it."""
         consumer = self.consumer()
         while consumer is not None and not self.stopped and not self.find_or_wait(consumer, self):
-            pass
+            continue
 
     def stop(self) -> None:
         with self.lock:

@@ -101,35 +101,13 @@ async def test_a_cancelled_await_cancels_an_item_that_waits_and_a_call_that_nobo
     assert gate.cancelled == ["runs"]
 
 
+@pytest.mark.parametrize("workers", [2, 1], ids=["the others follow", "the others wait for a worker"])
 @in_each_loop
-async def test_a_call_that_an_equal_item_waits_for_goes_on_until_that_is_cancelled_too() -> None:
+async def test_a_call_that_an_equal_item_waits_for_goes_on_until_that_is_cancelled_too(workers: int) -> None:
     gate = LoopGate()
-    async with AsyncCaller(gate, workers=2, dedup=3) as caller:
-        leader, follower, other = (asyncio.create_task(caller("a")) for _ in range(3))
+    async with AsyncCaller(gate, workers=workers, dedup=3) as caller:
+        first, second, third = (asyncio.create_task(caller("a")) for _ in range(3))
         await until(lambda: gate.begun == ["a"] and caller.stats().in_flight == 3)
-        await cancel(leader)
-        await cancel(other)
-        gate.opened.set()
-        assert await follower == "a"
-        assert (gate.begun, gate.cancelled) == (["a"], [])
-        gate.opened.clear()
-        both = [asyncio.create_task(caller("b")) for _ in range(2)]
-        await until(lambda: gate.begun == ["a", "b"] and caller.stats().in_flight == 2)
-        for task in both:
-            await cancel(task)
-        await until(lambda: gate.cancelled == ["b"])
-        gate.opened.set()
-        assert await caller("b") == "b"
-
-
-@in_each_loop
-async def test_a_call_goes_on_for_an_equal_item_that_waits_for_a_worker() -> None:
-    gate = LoopGate()
-    async with AsyncCaller(gate, workers=1, dedup=3) as caller:
-        first, second = (asyncio.create_task(caller("a")) for _ in range(2))
-        await until(lambda: gate.begun == ["a"] and caller.stats().in_flight == 2)
-        third = asyncio.create_task(caller("a"))
-        await until(lambda: caller.stats().in_flight == 3)
         await cancel(first)
         await cancel(third)
         gate.opened.set()
@@ -141,6 +119,8 @@ async def test_a_call_goes_on_for_an_equal_item_that_waits_for_a_worker() -> Non
         for task in both:
             await cancel(task)
         await until(lambda: gate.cancelled == ["b"])
+        gate.opened.set()
+        assert await caller("b") == "b"
 
 
 @in_each_loop
