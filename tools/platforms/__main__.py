@@ -1,8 +1,8 @@
 """Runs the scripts of this folder, two at a time: `python tools/platforms [--cheap] [--build | --built] [NAME...]`.
 
-The cheap part: core's essentials, maps and workplace on CPython 3.14; imports and the doctor on Windows; one module for
-the others. Prints what each ran, and a line for each at the end. A platform that cannot be had here is no failure,
-but it is said."""
+The cheap part: core's essentials, maps and workplace on CPython 3.14; imports, the doctor and most maps on Windows; one
+module for the others. Prints what each ran, and a line for each at the end. A platform that cannot be had here is no
+failure, but it is said."""
 
 import subprocess
 import sys

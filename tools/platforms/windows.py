@@ -1,4 +1,5 @@
-"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor.
+"""Windows x86-64: CPython 3.14 under wine, modules made by mingw's gcc. Cheap: imports, doctor,
+and of the maps what takes no minutes.
 
 The tests of core run in one process for each file. What wine 8 lacks, and no Windows does: numpy's module needs a
 function of the C library (crealf), trio an option of sockets (SIO_BASE_HANDLE); _wmi, which the platform module asks
@@ -12,6 +13,8 @@ import common
 WINE = "/usr/lib/wine/wine64"
 FILES = sorted(path for path in (common.ROOT / "tests/core").rglob("test_*.py") if "trio" not in path.name)
 USUAL = ["workplace", "stdlib_queue", "executor", "mapping", "broker", "shared", "contract", "doctor", "wakeups"]
+MAPS = ["scheduler", "options", "policies", "batches", "limits", "concurrent_map"]
+MAPS = [f"tests/mapping/test_{name}.py" for name in MAPS]
 
 
 def environment() -> dict[str, str]:
@@ -46,7 +49,7 @@ def windows() -> None:
     python = [WINE, base / "python.exe"]
     every = [*common.folders(USUAL), *([file.relative_to(common.ROOT).as_posix()] for file in FILES)]
     lacking = ["-k", "not trio and not debug and not importing_asyncio"]  # the last one falls back to trio
-    common.tried(name, python, [] if common.CHEAP else every, lacking, **environ)
+    common.tried(name, python, [MAPS] if common.CHEAP else every, lacking, **environ)
 
 
 common.main(windows)
