@@ -232,7 +232,8 @@ def _ends(rng: Random, settings: Settings) -> dict[str, Any]:
     if most is None:
         return drawn
     hangs = 0.0 if settings.timeout is None else settings.hangs  # without a deadline such a call never ends
-    return {**drawn, "deadline": None, "hangs": hangs, "breaker_open": "wait", "budget": None}
+    room = settings.concurrency and max(settings.concurrency, *(settings.costs or (1.0,)))
+    return {**drawn, "deadline": None, "hangs": hangs, "breaker_open": "wait", "budget": None, "concurrency": room}
 
 
 def _within(rng: Random, settings: Settings) -> dict[str, Any]:
@@ -284,7 +285,7 @@ def draw(seed: int) -> Settings:
     elif limits.get("per_key_rate"):
         limits["pull"] = 4.0  # keys are idle for a while, and their limits are not
         limits["idle_limit"] = 1
-    ends = _ends(Random(f"ends {seed}"), settings)
+    ends = _ends(Random(f"ends {seed}"), replace(settings, **limits))
     policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
     settings = replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
     settings = replace(settings, **_within(Random(f"within {seed}"), settings))
