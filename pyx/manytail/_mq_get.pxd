@@ -91,7 +91,7 @@ cdef inline subqueue *head_next(queue *q, bint keep_lone) noexcept nogil:
 cdef inline void head_propagate(queue *q, wait_node **to_post) noexcept nogil:
     """If an item can be got, notify the next getter: of several puts to a sub-queue only the first notified one."""
     if unlikely(q.not_empty.n != 0) and head_next(q, False) != NULL:
-        notify(&q.not_empty, to_post)
+        notify_next(&q.not_empty, to_post)
 
 
 # -------------------------------------------------------------------------------------------------------------- one try

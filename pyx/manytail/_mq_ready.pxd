@@ -97,7 +97,7 @@ cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_pos
         set_unlisted(s, False)
         head_list(q, s)
         if unlikely(q.not_empty.n != 0):
-            notify(&q.not_empty, to_post)
+            notify_next(&q.not_empty, to_post)
 
 
 cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:

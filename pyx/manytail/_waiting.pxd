@@ -44,6 +44,8 @@
 #       call is on no list and its notification is answered or forwarded, because it cannot go on before they end. Else
 #       what came for it would lie there, and a handler that waits for just that would wait for ever. After them the
 #       call polls, so it misses nothing that came meanwhile, and takes its old place in the list.
+#   A9  Where the GIL is the lock, a notified thread that has not left yet tries when it next has the GIL, and finds all
+#       that was put before. So one such thread is enough: notify_next() notifies no other.
 #
 # `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers. They do so each time
 # before they wait, so also a call that loses one race after another serves them, and after each sleep that a signal or
@@ -124,6 +126,7 @@ ctypedef struct wait_list:
     wait_node *last[2]
     int64_t n                   # of both together
     int64_t arrivals            # how many waits have joined it so far
+    int64_t untried             # NOTIFIED threads that have not left yet: A9; counted only where the GIL is the lock
 
 ctypedef struct wait_point:
     wait_list *list
@@ -180,9 +183,15 @@ cdef inline void unlink(wait_list *l, wait_node *node) noexcept nogil:
     l.n -= 1
 
 
+cdef inline bint is_counted(wait_node *node) noexcept nogil:
+    """Whether `untried` counts the node while it is NOTIFIED. A task is not counted: its loop may be busy for long."""
+    return node.who.task == NULL and node.point.gil_locked
+
+
 cdef inline void notify_node(wait_list *l, wait_node *node, wait_node **to_post) noexcept nogil:
     unlink(l, node)
     node.state = NOTIFIED
+    l.untried += is_counted(node)
     node.next = to_post[0]
     to_post[0] = node
 
@@ -197,6 +206,13 @@ cdef inline void notify(wait_list *l, wait_node **to_post) noexcept nogil:
     """Notify the thread and the task that wait longest. The caller posts them after unlocking."""
     notify_first(l, TASKS, to_post)
     notify_first(l, THREADS, to_post)
+
+
+cdef inline void notify_next(wait_list *l, wait_node **to_post) noexcept nogil:
+    """notify(), where each waiter that tries and leaves something calls this: no thread while another one is to try."""
+    notify_first(l, TASKS, to_post)
+    if l.untried <= 0:
+        notify_first(l, THREADS, to_post)
 
 
 cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
@@ -261,6 +277,7 @@ cdef inline void keep_tasks(wait_list *l, unsigned long me) noexcept nogil:
                 if kind == THREADS and node.who.thread == me:
                     post_thread(node.who)
             node = following
+    l.untried = 0
 
 
 # -------------------------------------------------------------------------------------------------------------- waiters
@@ -384,7 +401,7 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
     # With one point, a post means that the node is off the list, so the lock is not needed.
     # pairs with: mt_xchg_acq_rel in post, post_thread: the state that was written before the post is read below
     if n == 1 and not forward and likely(mt_load_acquire_u32(&w.posted) != 0):
-        p.woken = w.nodes[0].state == NOTIFIED
+        left(p, w.nodes, w.nodes[0].state)
     else:
         for i in range(n):
             leave_list(p + i, node_of(w, i), forward, &to_post)
@@ -397,6 +414,13 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
             p[i].forwarded(p + i)
 
 
+cdef inline void left(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
+    """The node has left the list, or it was notified: `was` is its state before."""
+    p.woken = was == NOTIFIED
+    if p.woken and is_counted(node):
+        p.list.untried -= 1
+
+
 cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_node **to_post) noexcept nogil:
     cdef waiter *w = node.who
     enter(p.lock, p.gil_locked, p.attached)
@@ -406,7 +430,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
         unlink(p.list, node)
         if p.changed != NULL:
             p.changed(p)
-    p.woken = was == NOTIFIED
+    left(p, node, was)
     if forward and p.woken and p.forward != NULL:
         p.forward(p, to_post)
         p.woken = False
