@@ -479,7 +479,7 @@ class GatedModel(Model):
     def check_end(self, scheduler: Any) -> None:
         gate = scheduler.gate
         if not self.halted:
-            left = [*gate.starts, *gate.rechecks, *gate.refused, *gate.answered, *gate._leaders]
+            left = [*gate.starts, *gate.rechecks, *gate.refused, *gate.answered, *gate.leaders]
             left += [] if gate._dedup is None or self.expired else [*gate._dedup._leaders, *gate._dedup._followers]
             self.demand(not left and gate.ready.empty(), f"left in the gate: {left}")
         super().check_end(scheduler)

@@ -186,7 +186,7 @@ MUTANTS = [
         "            heappush(self._timers, (until, next(self._numbers), lane))\n", "", 3),
     # ------------------------------------------------------------------------------------------------ time
     Mutant("a resting item is not in wake_at", "scheduler",
-        "(due, next(self._numbers), item))\n        self.wake_at = min(self.wake_at, due)\n",
+        "(due, next(self._numbers), item))\n        self._due_at = min(self._due_at, due)\n",
         "(due, next(self._numbers), item))\n", 5),
     Mutant("tick forgets the timeouts that are left", "scheduler",
         "first = next(iter(self._running.values()), math.inf)", "first = math.inf", 3),
@@ -314,7 +314,7 @@ MUTANTS = [
         "            self._pass(call)\n            self._admission.finished(call)\n        elif",
         "            self._pass(call)\n        elif", 8),
     Mutant("who follows an item that fails without a call waits for ever (was real)", "gate",
-        "return bool(self._leaders)", "return False", 120),
+        "self.leaders.append(leader)", "leader.lane", 120),
     Mutant("an item that follows is forgotten at the deadline", "gate",
         " + ([] if self._dedup is None else self._dedup.drain())", "", 573),
     Mutant(

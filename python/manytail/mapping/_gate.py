@@ -139,7 +139,7 @@ class Gate:
         self._within = math.inf if options.retry.within is None else options.retry.within
         self._dedup = None if options.dedup is None else Dedup(options.dedup)
         self._chooses = self._dedup is not None or self._within < math.inf  # whether `_choose` may remove items
-        self._leaders: list[Item] = []  # followers to be admitted, because their leader has failed
+        self.leaders: list[Item] = []  # to be admitted by `dispatch`: followers whose leader has failed
         self._batched = options.batch is not None
         linger = 0.0 if options.batch is None else options.batch.linger
         in_order = options.order == "key" and options.prioritised
@@ -159,11 +159,6 @@ class Gate:
     def following(self) -> int:
         """Items that wait for an equal item."""
         return 0 if self._dedup is None else self._dedup.following
-
-    @property
-    def needs_dispatch(self) -> bool:
-        """`dispatch` has more to do."""
-        return bool(self._leaders)
 
     def to_run(self) -> int:
         """Calls that run or may run."""
@@ -216,7 +211,7 @@ class Gate:
     def dispatch(self, full: bool, now: float) -> None:
         if self.owner is not None and self.owner.woken:
             self._handle_wakes(now)
-        if self._changed or self._leaders or self._batched:
+        if self._changed or self.leaders or self._batched:
             self._admit_again(full, now)
         self.wake_at = self._former.due if self._batched else math.inf
         queue, allowed = self._admission.queue, self.allowed
@@ -248,7 +243,7 @@ class Gate:
         for lane in self._changed:
             self.recheck(lane, now)
         self._changed.clear()
-        leaders, self._leaders = self._leaders, []
+        leaders, self.leaders = self.leaders, []
         for item in leaders:
             if not self._failed_fast(item, now):
                 self._readmit(item)
@@ -521,7 +516,8 @@ class Gate:
             self._settle(start, item, now)
         if self._breaks:
             item.lane.limits.breaker.succeeded(start.period)
-        self._answer_followers(item)
+        if self._dedup is not None:
+            self._answer_followers(item)
 
     def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
@@ -578,7 +574,7 @@ class Gate:
     def failed_for_good(self, item: Item) -> None:
         """The item has failed for good. If others follow it, the first of them is called."""
         if self._dedup is not None and (leader := self._dedup.failed(item)) is not None:
-            self._leaders.append(leader)
+            self.leaders.append(leader)
 
     def _answer_followers(self, item: Item) -> None:
         if self._dedup is not None:
@@ -656,8 +652,8 @@ class Gate:
         """Take out every item whose call no worker has taken."""
         for lane in {call.lane: None for call in self.starts}:
             self._withdraw(lane, now)
-        items = self._leaders + ([] if self._dedup is None else self._dedup.drain())
-        self._leaders = []
+        items = self.leaders + ([] if self._dedup is None else self._dedup.drain())
+        self.leaders = []
         return items + flat([*self._former.drain(), *self._admission.drain()])
 
 

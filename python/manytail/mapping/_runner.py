@@ -391,10 +391,11 @@ class Runner:
     def go_on(self) -> None:
         """Do what the scheduler decided: fill the window, ask for more input, wake the consumer and the timer."""
         scheduler = self.scheduler
-        if scheduler.gate is not None:
+        gate = scheduler.gate
+        if gate is not None:
             self._dispatch()
-            if scheduler.gate.grew:
-                scheduler.gate.grew = False
+            if gate.grew:
+                gate.grew = False
                 self.workers.items_came(0)
         if scheduler.halted and not self.stopping:
             self._stop()
@@ -433,9 +434,13 @@ class Runner:
         return min(SLACK, scheduler.ready.qsize() - self.options.workers, self._wanted - len(scheduler.output) - 1)
 
     def _dispatch(self) -> None:
-        """Let calls start that may, where a gate decides that."""
-        if self.scheduler.gate is not None:
-            self.scheduler.dispatch(self.now())
+        """Let calls start that may, where a gate decides that: also those whose time has come since, for which the
+        timer's thread would have to be woken."""
+        scheduler = self.scheduler
+        if scheduler.gate is not None:
+            scheduler.dispatch(self.now())
+            while scheduler.gate.wake_at <= (now := self.now()):
+                scheduler.dispatch(now)
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""
