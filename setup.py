@@ -42,6 +42,7 @@ PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"brok
 DIRECTIVES = {
     "language_level": 3,
     "freethreading_compatible": True,
+    "auto_pickle": False,  # nothing of ours is pickled: a base class refuses it, or object does
     "binding": True,
     "embedsignature": True,
     "embedsignature.format": "python",

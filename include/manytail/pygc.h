@@ -1,7 +1,7 @@
 /* What the faces need of CPython's C API: slots of types, references, lists filled in place, the GIL.
  *
  * Cython has no syntax for tp_traverse and tp_clear. Without them, cycles through items in C memory are never
- * collected. The modules replace the two slots of their types at import. A traverse changes no reference count and
+ * collected. _root.pyx replaces the two slots at import. A traverse changes no reference count and
  * takes no lock. It runs while every attached thread is stopped, and Python items move only while attached, so nothing
  * changes under it.
  */
@@ -86,13 +86,13 @@ static inline PyObject *mt_list_reserve_by(PyObject *one, Py_ssize_t n) {
 static inline uintptr_t *mt_list_slots(PyObject *l) { return (uintptr_t *)(void *)((PyListObject *)l)->ob_item; }
 static inline void mt_list_filled(PyObject *l, Py_ssize_t n) { Py_SET_SIZE((PyVarObject *)l, n); }
 
-/* Replace tp_traverse, and tp_clear unless `clear` is NULL. Returns the tp_traverse that Cython made. */
-static inline traverseproc mt_patch_gc(PyTypeObject *t, traverseproc traverse, inquiry clear) {
+/* Replace tp_traverse. Returns the one that Cython made. */
+static inline traverseproc mt_patch_traverse(PyTypeObject *t, traverseproc traverse) {
     traverseproc made = t->tp_traverse;
     t->tp_traverse = traverse;
-    if (clear != NULL) t->tp_clear = clear;
     return made;
 }
+static inline void mt_patch_clear(PyTypeObject *t, inquiry clear) { t->tp_clear = clear; }
 /* Forbid calls from Python to the type. Its own module can make instances: Cython's `T.__new__` bypasses this slot. */
 static inline PyObject *mt_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)args;

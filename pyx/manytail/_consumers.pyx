@@ -13,11 +13,10 @@ from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all
 from manytail._eq cimport CLOSED, acquired_entry, is_closed, lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, locked_answer
-from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed, unpicklable
+from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed
+from manytail._root cimport Root
 from manytail._subscriptions cimport Credit, Subscription, consumer_waits, iterate, new_credit, open_subscription
 from manytail._waiting cimport *
-
-from types import GenericAlias
 
 from manytail._entries import _report
 from manytail._lifecycle import start_daemon
@@ -26,7 +25,7 @@ from manytail.errors import ClosedError, Empty, ShutDown
 
 cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": False, "start": "oldest", "origin": None}
 
-cdef class Consumer
+cdef class Consumer(Root)
 
 
 cdef object try_all(tuple subs, int64_t *turn, wait_point *points, bint alone):
@@ -201,7 +200,7 @@ async def _aget_from(credit, subs, owner):
 @cython.final
 # no_gc_clear: its finalizer closes it; a cycle through it breaks at its lists or at another object.
 @cython.no_gc_clear
-cdef class Consumer:
+cdef class Consumer(Root):
     """Consumer(*, prefetch=0, priority=0)\n--\n
     One consumer of several queues: blocks on all of them, takes entries from them in round robin, has one credit for
     all.
@@ -225,7 +224,6 @@ cdef class Consumer:
     cdef mt_atomic_u32 closed_      # is_open()
     cdef bint started
     cdef object listener
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.credit = new_credit()
@@ -247,11 +245,6 @@ cdef class Consumer:
             queues = len(self.credit.subscriptions())
             self.close()
             unclosed(f"unclosed Consumer of {queues} queues: it releases the entries that it holds")
-
-    __class_getitem__ = classmethod(GenericAlias)
-
-    def __reduce__(self):
-        raise unpicklable(self)
 
     def __repr__(self):
         queues = len(self.credit.subscriptions())

@@ -17,7 +17,8 @@ cdef extern from "manytail/pygc.h":
     destructor mt_dealloc_of(PyTypeObject *)
     void mt_patch_dealloc(PyTypeObject *, destructor)
     void mt_dealloc_nested(PyObject *, destructor again, destructor by_recursion)
-    traverseproc mt_patch_gc(PyTypeObject *, traverseproc, inquiry)
+    traverseproc mt_patch_traverse(PyTypeObject *, traverseproc)
+    void mt_patch_clear(PyTypeObject *, inquiry)
     void mt_patch_new(PyTypeObject *)
     int mt_visit_one(void *, visitproc, void *) noexcept
     object mt_owned(PyObject *)

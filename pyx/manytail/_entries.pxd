@@ -7,6 +7,7 @@ from manytail._entry cimport entry, entry_options
 from manytail._eq cimport acquired_entry, effects, entry_queue, eq_registry, selector_results, unlock_order
 from manytail._eq_keys cimport key_record, key_search, key_table
 from manytail._eq_sorted cimport search_range
+from manytail._root cimport Root
 from manytail._waiting cimport wait_node, wait_point
 
 
@@ -27,7 +28,7 @@ cdef class Entry:
     cdef object __weakref__
 
 
-cdef class EntryQueue:
+cdef class EntryQueue(Root):
     cdef entry_queue *q
     cdef object name_
     cdef object overflow_
@@ -37,7 +38,6 @@ cdef class EntryQueue:
     cdef bint plain             # puts need no prepare()
     cdef bint begun             # __init__ has set the options; written under the order lock
     cdef object key             # of a sorted or last-value queue
-    cdef object __weakref__
     cdef int set_maxsize(self, int64_t maxsize) except -1
     cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL
     cdef int add_options(self, entry *e, headers, priority, ttl, delay, group, origin, search_range *found) except -1

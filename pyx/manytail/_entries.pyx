@@ -38,6 +38,7 @@ from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, l
 from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport *
+from manytail._root cimport clear_by_breaking_cycles
 from manytail._waiting cimport *
 
 import enum
@@ -373,11 +374,10 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
 
 
 # ----------------------------------------------------------------------------------------------------------- EntryQueue
-@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
-@cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
+@cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
-cdef class EntryQueue:
+cdef class EntryQueue(Root):
     """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
     dead_letter=None, groups=None)\n--\n
     Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised
@@ -464,10 +464,28 @@ cdef class EntryQueue:
             free_entries(self.q)
             free_queue(self.q)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        """The entries, their keys, and the coroutines that wait."""
+        cdef entry_queue *q = self.q
+        cdef uint32_t i
+        cdef int r = 0
+        if q == NULL:
+            return 0
+        for i in range(q.nlevels):
+            e = q.lists[i].first
+            while e != NULL and r == 0:
+                r = visit_entry(e, visit, arg)
+                e = e.next
+        e = q.for_thread
+        while e != NULL and r == 0:
+            r = visit_entry(e, visit, arg)
+            e = e.after.dead_next
+        return (r or visit_key_chain(q.keys_for_thread, visit, arg) or visit_keys(&q.group_keys, visit, arg)
+                or visit_keys(&q.value_keys, visit, arg) or visit_tasks(&q.putters, visit, arg))
 
-    def __reduce__(self):
-        raise unpicklable(self)
+    cdef void break_cycles(self) noexcept:
+        """At the entries and the dead letter."""
+        self.drop_all()
 
     def __repr__(self):
         cdef int64_t available, depth
@@ -1238,7 +1256,7 @@ cdef dict APUT_OPTIONS = {**PUT_MANY_OPTIONS, "immediate": False}
 # --------------------------------------------------------------------------------------------------------- pending puts
 @cython.final
 @cython.no_gc_clear         # a cycle through it breaks at the coroutine, whose finalizer abandons the put
-cdef class PendingPut:
+cdef class PendingPut(Root):
     """The put of a coroutine, which may wait for a free slot between its tries. As in put, the entry is made once."""
     cdef EntryQueue q
     cdef Entry h                # None at the end: no subscription waited for it
@@ -1250,6 +1268,9 @@ cdef class PendingPut:
 
     def __dealloc__(self):
         free_results(&self.v)
+
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return 0 if self.e == NULL else visit_entry(self.e, visit, arg)
 
     cdef bint attempt(self) except -1:
         """One try. True: the put is done. False: wait for a free slot."""
@@ -1462,11 +1483,6 @@ cdef int release_all(list entries) except -1:
 
 
 # ---------------------------------------------------------------------------------------------------- garbage collector
-# The collector visits what C memory refers to: the entries of a queue, their keys, and the coroutines that wait. A
-# traverse runs with all threads stopped, or with the GIL; it takes no lock and changes no reference count.
-cdef traverseproc base_queue_traverse, base_pending_traverse
-
-
 cdef int visit_entry(entry *e, visitproc visit, void *arg) noexcept:
     cdef int r = mt_visit_one(e.item, visit, arg)
     if r == 0:
@@ -1493,45 +1509,7 @@ cdef int visit_key_chain(key_record *k, visitproc visit, void *arg) noexcept:
     return r
 
 
-cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef entry_queue *q = (<EntryQueue>self).q
-    cdef uint32_t i
-    cdef int r = base_queue_traverse(self, visit, arg)
-    if r or q == NULL:
-        return r
-    for i in range(q.nlevels):
-        e = q.lists[i].first
-        while e != NULL and r == 0:
-            r = visit_entry(e, visit, arg)
-            e = e.next
-    e = q.for_thread
-    while e != NULL and r == 0:
-        r = visit_entry(e, visit, arg)
-        e = e.after.dead_next
-    if r == 0:
-        r = visit_key_chain(q.keys_for_thread, visit, arg)
-    if r == 0:
-        r = visit_keys(&q.group_keys, visit, arg)
-    if r == 0:
-        r = visit_keys(&q.value_keys, visit, arg)
-    return r if r else visit_tasks(&q.putters, visit, arg)
-
-
-cdef int pending_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef entry *e = (<PendingPut>self).e
-    cdef int r = base_pending_traverse(self, visit, arg)
-    return r if r or e == NULL else visit_entry(e, visit, arg)
-
-
-cdef int queue_clear(PyObject *self) noexcept:
-    """Break cycles at the entries and the dead letter. The queue stays usable, for finalizers."""
-    (<EntryQueue>self).drop_all()
-    return 0
-
-
-# Before any subclass exists.
-base_queue_traverse = mt_patch_gc(<PyTypeObject *>EntryQueue, queue_traverse, queue_clear)
-base_pending_traverse = mt_patch_gc(<PyTypeObject *>PendingPut, pending_traverse, NULL)
+clear_by_breaking_cycles((EntryQueue,))         # before any subclass exists
 dealloc_by_recursion = mt_dealloc_of(<PyTypeObject *>Entry)
 mt_patch_dealloc(<PyTypeObject *>Entry, entry_dealloc)
 mt_patch_new(<PyTypeObject *>Entry)

@@ -8,11 +8,11 @@ from cpython.buffer cimport PyBuffer_Release
 from cpython.ref cimport PyObject
 from libc.stdlib cimport free, malloc
 
-from manytail._cpython cimport PyTypeObject, Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item, mt_patch_gc
+from manytail._cpython cimport Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item
 from manytail._int64 cimport int64_at, open_int64
 from manytail._mq_forks cimport *
 from manytail._mq_held cimport *
-from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, queue_clear, queue_traverse, refuse
+from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, refuse
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
@@ -289,6 +289,3 @@ cdef class IndexMultiQueue(MultiQueue):
             head_propagate(self.q, &to_post)
         unlock_take_and_post(self.q, to_post)
         return got == n
-
-
-mt_patch_gc(<PyTypeObject *>IndexMultiQueue, queue_traverse, queue_clear)

@@ -3,21 +3,20 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
-from manytail._cpython cimport visitproc
 from manytail._int64 cimport Int64s
 from manytail._mq cimport queue, subqueue
 from manytail._mq_held cimport held_batch
+from manytail._root cimport Root
 
 cdef enum:
     DETACH_FROM = 5000      # raw items; two threads that detach for fewer get in each other's way (measured, 3.11)
 
 
-cdef class MultiQueue:
+cdef class MultiQueue(Root):
     cdef queue *q
     cdef bint raw
     cdef object choose          # a selection callable, or None
     cdef dict subs              # key -> SubQueue, of those that are attached
-    cdef object __weakref__
     cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer)
     cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1
     cdef object take(self, bint with_key)
@@ -35,13 +34,12 @@ cdef class MultiQueue:
 
 
 @cython.final
-cdef class SubQueue:
+cdef class SubQueue(Root):
     cdef subqueue *s
     cdef bint raw
     cdef bint direct            # an item is put as it is: neither raw nor with a size
     cdef object sizer           # or None
     cdef object name
-    cdef object __weakref__
     cdef int64_t drop_all(self) noexcept
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1
@@ -54,9 +52,8 @@ cdef class SubQueue:
 
 
 @cython.final
-cdef class Batch:
+cdef class Batch(Root):
     cdef held_batch b
-    cdef object nothing         # an object attribute makes Cython's type one with garbage collection
     cdef bint raw
     cdef int64_t linger         # nanoseconds from its first item on
     cdef bint linger_pending    # that item has not come yet
@@ -73,5 +70,3 @@ cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil
 cdef uint32_t weight_argument(object value, str what) except 0
 cdef int refuse(int status, subqueue *s) except -1
 cdef int64_t many_argument(object max_items) except? -7
-cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept
-cdef int queue_clear(PyObject *self) noexcept

@@ -28,10 +28,10 @@ from manytail._mq_clear cimport *
 from manytail._mq_held cimport *
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed, unpicklable
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed
+from manytail._root cimport clear_by_breaking_cycles
 
 from collections.abc import Mapping
-from types import GenericAlias
 from typing import NamedTuple
 
 from manytail.errors import Empty, Full, ShutDown
@@ -104,7 +104,7 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
 @cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
-cdef class MultiQueue:
+cdef class MultiQueue(Root):
     """MultiQueue(*, selection="round_robin")\n--\n
     Many sub-queues, got from as one: each has its own capacity, priority, weight and on/off switch, and any number of
     getters block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
@@ -161,10 +161,16 @@ cdef class MultiQueue:
         if self.q != NULL:
             drop_queue(self.q, True)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        cdef int r = 0
+        if self.q != NULL and lists_are_quiet(self.q):
+            r = visit_tasks(&self.q.not_empty, visit, arg) or visit_tasks(&self.q.joiners, visit, arg)
+        return r
 
-    def __reduce__(self):
-        raise unpicklable(self)
+    cdef void break_cycles(self) noexcept:
+        """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it, get uses
+        round robin."""
+        self.choose = None
 
     def __repr__(self):
         stats = MultiQueue.stats(self)      # a subclass may override it
@@ -702,11 +708,21 @@ cdef class MultiQueue:
 # -------------------------------------------------------------------------------------------------------------- batches
 @cython.final
 @cython.no_gc_clear     # a cycle breaks at the coroutine that lingers, whose finalizer gives everything back
-cdef class Batch:
+cdef class Batch(Root):
     """The items that a get_many has taken and may have to give back: see _mq_held.pxd."""
 
     def __dealloc__(self):
         self.give_all_back()    # if the call has not returned them
+
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        cdef int64_t i = 0
+        cdef int r = 0
+        while i < self.b.n and r == 0:
+            r = mt_visit_one(self.b.items[i].s.owner, visit, arg)
+            if r == 0 and not self.raw and not self.b.items[i].given_back:
+                r = visit(<PyObject *>self.b.items[i].item, arg)
+            i += 1
+        return r
 
     cdef void give_all_back(self) noexcept:
         give_back(&self.b, not self.raw, True)
@@ -844,11 +860,10 @@ class SubQueueView(Mapping):
 
 # ------------------------------------------------------------------------------------------------------------- SubQueue
 @cython.final
-@cython.trashcan(True)      # a queue in a queue in a queue, and so on, is freed without recursion
-@cython.no_gc_clear         # subqueue_clear() below breaks cycles and leaves the queue usable
+@cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
-cdef class SubQueue:
+cdef class SubQueue(Root):
     """SubQueue(*args, **options)\n--\n
     A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
 
@@ -872,10 +887,17 @@ cdef class SubQueue:
             drop_left_chunks(self.s.mq, self.s)
             free_subqueue(self.s, True)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        cdef int r = 0
+        if self.s != NULL and lists_are_quiet(self.s.mq):
+            r = visit_tasks(&self.s.not_full, visit, arg)
+        if r == 0 and self.s != NULL and not self.raw:
+            r = visit_items(self.s, visit, arg)
+        return r
 
-    def __reduce__(self):
-        raise unpicklable(self)
+    cdef void break_cycles(self) noexcept:
+        if self.s != NULL:
+            self.drop_all()
 
     def __repr__(self):
         state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")
@@ -1262,58 +1284,6 @@ cdef class SubQueueIterator:
         return removed
 
 
-# --------------------------------------------------------------------------------------------------- garbage collection
-# The collector visits what C memory refers to: the items of a sub-queue or of a batch, and the coroutines that wait,
-# which may lead back to the queue. The finalizer of an unreachable coroutine takes it off the wait list.
-cdef traverseproc base_subqueue_traverse, base_queue_traverse, base_batch_traverse
-
-
-cdef int subqueue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<SubQueue>self).s
-    cdef int r = base_subqueue_traverse(self, visit, arg)
-    if r == 0 and s != NULL and lists_are_quiet(s.mq):
-        r = visit_tasks(&s.not_full, visit, arg)
-    if r == 0 and s != NULL and not (<SubQueue>self).raw:
-        r = visit_items(s, visit, arg)
-    return r
-
-
-cdef int subqueue_clear(PyObject *self) noexcept:
-    if (<SubQueue>self).s != NULL:
-        (<SubQueue>self).drop_all()
-    return 0
-
-
-cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef queue *q = (<MultiQueue>self).q
-    cdef int r = base_queue_traverse(self, visit, arg)
-    if r == 0 and q != NULL and lists_are_quiet(q):
-        r = visit_tasks(&q.not_empty, visit, arg)
-        if r == 0:
-            r = visit_tasks(&q.joiners, visit, arg)
-    return r
-
-
-cdef int batch_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef held_batch *b = &(<Batch>self).b
-    cdef int64_t i = 0
-    cdef int r = base_batch_traverse(self, visit, arg)
-    while i < b.n and r == 0:
-        if b.items[i].s.owner != NULL:
-            r = visit(<PyObject *>b.items[i].s.owner, arg)
-        if r == 0 and not (<Batch>self).raw and not b.items[i].given_back:
-            r = visit(<PyObject *>b.items[i].item, arg)
-        i += 1
-    return r
-
-
-cdef int queue_clear(PyObject *self) noexcept:
-    """The selection may be a method of the queue itself: a cycle that nothing else breaks. Without it get uses round
-    robin."""
-    (<MultiQueue>self).choose = None
-    return 0
-
-
 # ------------------------------------------------------------------------------------------------------------ shortcuts
 # put(item) and get() without more arguments: C functions that run before the methods that Cython compiles, see
 # mt_patch_method (pygc.h). What does not succeed at once begins again in the compiled method.
@@ -1342,9 +1312,7 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 compiled_put = mt_patch_method(<PyTypeObject *>SubQueue, "put", short_put)
 compiled_get = mt_patch_method(<PyTypeObject *>MultiQueue, "get", short_get)
 
-base_subqueue_traverse = mt_patch_gc(<PyTypeObject *>SubQueue, subqueue_traverse, subqueue_clear)
-base_queue_traverse = mt_patch_gc(<PyTypeObject *>MultiQueue, queue_traverse, queue_clear)
-base_batch_traverse = mt_patch_gc(<PyTypeObject *>Batch, batch_traverse, NULL)
+clear_by_breaking_cycles((MultiQueue, SubQueue))
 
 
 # ----------------------------------------------------------------------------------------------------------------- fork

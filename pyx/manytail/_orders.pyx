@@ -10,7 +10,7 @@ from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t
 
 from manytail._c cimport MT_OK
-from manytail._cpython cimport PyTypeObject, Py_DECREF_raw
+from manytail._cpython cimport Py_DECREF_raw
 from manytail._entries cimport EntryQueue, need_options
 from manytail._entry cimport entry, key_slot
 from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, unlock_order
@@ -116,17 +116,3 @@ cdef class SortedEntryQueue(EntryQueue):
             search_narrow(&q.index, found, less)
         unlock_order(q)
         return 0
-
-
-cdef extern from *:
-    """
-    /* EntryQueue's dealloc has a trashcan: it frees nested queues without recursion. Cython gives a subclass in another
-     * module a dealloc of its own, without one. These classes own nothing more, so they use their base's. */
-    static void mt_inherit_dealloc(PyTypeObject *type) { type->tp_dealloc = type->tp_base->tp_dealloc; }
-    """
-    void mt_inherit_dealloc(PyTypeObject *)
-
-
-for order in (PriorityEntryQueue, LastValueQueue, SortedEntryQueue):
-    mt_inherit_dealloc(<PyTypeObject *>order)
-del order

@@ -18,9 +18,9 @@ from libc.stdlib cimport free, malloc
 from manytail._c cimport *
 from manytail._cpython cimport *
 from manytail._lifecycle cimport *
+from manytail._root cimport Root, clear_by_breaking_cycles
 from manytail._waiting cimport *
 
-from types import GenericAlias
 from typing import NamedTuple
 
 from manytail.errors import ClosedError, Empty, Full, Lagged, ShutDown
@@ -229,12 +229,30 @@ cdef void drop_list(ps.pubsub *q) noexcept:
         ps.free_pubsub(q)
 
 
+cdef int visit_messages(ps.pubsub *q, visitproc visit, void *arg) noexcept:
+    # relaxed because: all threads are stopped, or the GIL is held
+    cdef ps.message_chunk *c = <ps.message_chunk *>mt_load_relaxed_uptr(&q.oldest)
+    cdef int64_t seq = q.freed_seq
+    cdef uintptr_t item
+    cdef int r
+    while c != NULL:
+        while seq < c.base + c.cap:
+            item = ps.slot_value(c, <uint32_t>(seq - c.base))
+            if item <= <uintptr_t>ps.SLOT_SEAL:
+                break
+            r = visit(<PyObject *>item, arg)
+            if r:
+                return r
+            seq += 1
+        c = ps.next_chunk(c)
+    return 0
+
+
 # ---------------------------------------------------------------------------------------------------------- PubSubQueue
-@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
-@cython.no_gc_clear         # queue_clear() below breaks cycles and leaves the queue usable
+@cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
-cdef class PubSubQueue:
+cdef class PubSubQueue(Root):
     """PubSubQueue(*, maxsize=0, slow="block")\n--\n
     Every message is processed once by every subscriber that is subscribed when it is published.
 
@@ -265,8 +283,6 @@ cdef class PubSubQueue:
     ('order 7', ['order 7', 'order 8'], 1)
     """
     cdef ps.pubsub *q
-    cdef object traversed       # an object attribute makes Cython's type one with garbage collection
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.q = ps.new_pubsub()
@@ -287,7 +303,15 @@ cdef class PubSubQueue:
         if self.q != NULL:
             drop_list(self.q)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        if self.q == NULL:
+            return 0
+        return visit_tasks(&self.q.not_full, visit, arg) or visit_messages(self.q, visit, arg)
+
+    cdef void break_cycles(self) noexcept:
+        if self.q != NULL:
+            ps.skip_all(self.q)
+            trim(self.q)
 
     def __reduce__(self):
         raise unpicklable(self, WHY_NO_COPY)
@@ -432,9 +456,8 @@ cdef class PubSubQueue:
 
 # ----------------------------------------------------------------------------------------------------------- Subscriber
 @cython.final
-@cython.trashcan(True)      # subscribers may be nested: a message may be a subscriber
 @cython.no_gc_clear         # cycles break at the queue's messages; it stays usable for finalizers
-cdef class Subscriber:
+cdef class Subscriber(Root):
     """Subscriber(*args, **options)\n--\n
     One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
 
@@ -445,7 +468,6 @@ cdef class Subscriber:
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
     cdef list one                   # [None]: see mt_list_reserve_by (pygc.h)
-    cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
         if maker is not MAKER:
@@ -479,7 +501,8 @@ cdef class Subscriber:
         ps.free_record(self.s)
         drop_list(self.q)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return 0 if self.s == NULL else visit_tasks(&self.s.not_empty, visit, arg)
 
     def __reduce__(self):
         raise unpicklable(self, WHY_NO_COPY)
@@ -722,55 +745,6 @@ cdef class MessageIterator:
             raise StopAsyncIteration from None
 
 
-# --------------------------------------------------------------------------------------------------- garbage collection
-# The collector visits what C memory refers to: the messages, and the coroutines that wait, which may lead back to the
-# queue.
-cdef traverseproc base_queue_traverse, base_subscriber_traverse
-
-
-cdef int visit_messages(ps.pubsub *q, visitproc visit, void *arg) noexcept:
-    # relaxed because: all threads are stopped, or the GIL is held
-    cdef ps.message_chunk *c = <ps.message_chunk *>mt_load_relaxed_uptr(&q.oldest)
-    cdef int64_t seq = q.freed_seq
-    cdef uintptr_t item
-    cdef int r
-    while c != NULL:
-        while seq < c.base + c.cap:
-            item = ps.slot_value(c, <uint32_t>(seq - c.base))
-            if item <= <uintptr_t>ps.SLOT_SEAL:
-                break
-            r = visit(<PyObject *>item, arg)
-            if r:
-                return r
-            seq += 1
-        c = ps.next_chunk(c)
-    return 0
-
-
-cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef ps.pubsub *q = (<PubSubQueue>self).q
-    cdef int r = base_queue_traverse(self, visit, arg)
-    if r == 0 and q != NULL:
-        r = visit_tasks(&q.not_full, visit, arg)
-        if r == 0:
-            r = visit_messages(q, visit, arg)
-    return r
-
-
-cdef int queue_clear(PyObject *self) noexcept:
-    cdef ps.pubsub *q = (<PubSubQueue>self).q
-    if q != NULL:
-        ps.skip_all(q)
-        trim(q)
-    return 0
-
-
-cdef int subscriber_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef ps.subscriber *s = (<Subscriber>self).s
-    cdef int r = base_subscriber_traverse(self, visit, arg)
-    return r if r or s == NULL else visit_tasks(&s.not_empty, visit, arg)
-
-
 # ------------------------------------------------------------------------------------------------------------ shortcuts
 # publish(item) and get() without more arguments, as in _multiqueue.pyx.
 cdef mt_method full_publish, full_get
@@ -794,5 +768,4 @@ cdef PyObject *short_get(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 full_publish = mt_patch_method(<PyTypeObject *>PubSubQueue, "publish", short_publish)
 full_get = mt_patch_method(<PyTypeObject *>Subscriber, "get", short_get)
 
-base_queue_traverse = mt_patch_gc(<PyTypeObject *>PubSubQueue, queue_traverse, queue_clear)
-base_subscriber_traverse = mt_patch_gc(<PyTypeObject *>Subscriber, subscriber_traverse, NULL)
+clear_by_breaking_cycles((PubSubQueue,))

@@ -27,18 +27,18 @@ cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 from manytail._cpython cimport *
-from manytail._lifecycle cimport raise_if_failed, tell_of_forks, unpicklable
+from manytail._lifecycle cimport raise_if_failed, tell_of_forks
 from manytail._mq_changes cimport *
 from manytail._mq_clear cimport *
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
 from manytail._mq_put cimport *
+from manytail._root cimport Root, clear_by_breaking_cycles
 from manytail._sync cimport Condition, Mutex
 
 import math
 from collections import deque
 from operator import index
-from types import GenericAlias
 
 # It resets all kernels in the child of a fork.
 import manytail._multiqueue  # no-cython-lint
@@ -96,17 +96,14 @@ cdef inline int get_at_once(queue *q, subqueue *s, uintptr_t *item) noexcept:
     return r
 
 
-@cython.trashcan(True)      # queues nested 200,000 deep are freed without recursion
-@cython.no_gc_clear         # fifo_clear() below breaks cycles and leaves the queue usable
-cdef class Fifo:
+@cython.no_gc_clear
+cdef class Fifo(Root):
     """The base of the queues: a kernel with one sub-queue. `q` and `s` are NULL if the class overrides hooks.
 
     Each class defines put and get itself: the interpreter calls a built-in method fastest on the type that defines
     it."""
     cdef queue *q
     cdef subqueue *s
-    cdef object nothing         # an object attribute makes Cython's type one with garbage collection
-    cdef object __weakref__
 
     cdef int open_kernel(self) except -1:
         self.q = new_queue(not MT_FREE_THREADED, True)
@@ -126,10 +123,12 @@ cdef class Fifo:
         if self.q != NULL:
             drop_queue(self.q, True)
 
-    __class_getitem__ = classmethod(GenericAlias)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return 0 if self.s == NULL else visit_items(self.s, visit, arg)
 
-    def __reduce__(self):
-        raise unpicklable(self)
+    cdef void break_cycles(self) noexcept:
+        if self.s != NULL:
+            self.drop_all()
 
     cdef void drop_all(self) noexcept:
         """Empty the kernel, and drop the items with no lock held."""
@@ -163,7 +162,6 @@ cdef class Fifo:
         return n
 
 
-@cython.trashcan(True)
 @cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
@@ -254,7 +252,6 @@ cdef int64_t bound_of(object maxsize) except? -7:
         raise TypeError(f"maxsize={maxsize!r}: expected an int (0 or less: no bound)") from None
 
 
-@cython.trashcan(True)
 @cython.no_gc_clear
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
@@ -305,6 +302,10 @@ cdef class BaseQueue(Fifo):
             self.maxsize = maxsize
         if self.hooks:
             self._init(maxsize)
+
+    cdef void break_cycles(self) noexcept:
+        self.moving = NOTHING
+        Fifo.break_cycles(self)
 
     # ----------------------------------------------------------------------------------------------------- modes
     cdef int adopt_mutex(self, Mutex lock, object container) except -1:
@@ -718,33 +719,6 @@ cdef class BaseQueue(Fifo):
             self.lock.forget_other_threads()
 
 
-# --------------------------------------------------------------------------------------------------- garbage collection
-cdef traverseproc base_simple_traverse, base_queue_traverse
-
-
-cdef int simple_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<Fifo>self).s
-    cdef int r = base_simple_traverse(self, visit, arg)
-    return r if r or s == NULL else visit_items(s, visit, arg)
-
-
-cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<Fifo>self).s
-    cdef int r = base_queue_traverse(self, visit, arg)
-    return r if r or s == NULL else visit_items(s, visit, arg)
-
-
-cdef int fifo_clear(PyObject *self) noexcept:
-    if (<Fifo>self).s != NULL:
-        (<Fifo>self).drop_all()
-    return 0
-
-
-cdef int queue_clear(PyObject *self) noexcept:
-    (<BaseQueue>self).moving = NOTHING
-    return fifo_clear(self)
-
-
 # ------------------------------------------------------------------------------------------------------------ shortcuts
 # put(item) and get() in kernel mode: C functions before the compiled methods, as in _multiqueue.pyx.
 cdef mt_method compiled_put, compiled_get, compiled_simple_put, compiled_simple_get
@@ -785,5 +759,4 @@ compiled_get = mt_patch_method(<PyTypeObject *>BaseQueue, "get", short_get)
 compiled_simple_put = mt_patch_method(<PyTypeObject *>SimpleQueue, "put", short_simple_put)
 compiled_simple_get = mt_patch_method(<PyTypeObject *>SimpleQueue, "get", short_simple_get)
 
-base_simple_traverse = mt_patch_gc(<PyTypeObject *>SimpleQueue, simple_traverse, fifo_clear)
-base_queue_traverse = mt_patch_gc(<PyTypeObject *>BaseQueue, queue_traverse, queue_clear)
+clear_by_breaking_cycles((SimpleQueue, BaseQueue))

@@ -6,6 +6,7 @@ from manytail._c cimport mt_atomic_i64
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
 from manytail._eq cimport acquired_entry, cursor, effects, selector_results, shared_credit, subscription
+from manytail._root cimport Root
 from manytail._waiting cimport Waiting, wait_point
 
 
@@ -21,7 +22,7 @@ ctypedef struct judgement:      # what selectors said about the entry that was j
 
 
 @cython.final
-cdef class Credit:
+cdef class Credit(Root):
     cdef shared_credit p
     cdef bint listens           # its Consumer has a listener
     cdef int64_t lingering      # gets that linger; under the credit's lock
@@ -37,7 +38,7 @@ cdef class Credit:
 
 
 @cython.final
-cdef class Subscription:
+cdef class Subscription(Root):
     cdef subscription s
     cdef EntryQueue queue_
     cdef object selector
@@ -46,7 +47,6 @@ cdef class Subscription:
     cdef bint open
     cdef bint quiet
     cdef mt_atomic_i64 lingering    # gets that linger; changed under the order lock
-    cdef object __weakref__
     cdef object get_slow(self, int64_t deadline, int r, wait_point *p)
     cdef int refuse(self, int r) except -1
     cdef int take(self, acquired_entry *t, wait_point *p) except -2

@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from manytail._c cimport *
-from manytail._cpython cimport PyTypeObject, mt_patch_gc, mt_patch_new, traverseproc, visitproc
+from manytail._cpython cimport PyTypeObject, mt_patch_new, visitproc
 from manytail._entries cimport *
 from manytail._entry cimport *
 from manytail._eq cimport *
@@ -24,10 +24,8 @@ from manytail._eq_get cimport *
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
 from manytail._eq_manager cimport *
-from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed, unpicklable
+from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed
 from manytail._waiting cimport *
-
-from types import GenericAlias
 
 from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
 
@@ -68,7 +66,7 @@ cdef inline cursor *locked_open_walk(entry_queue *q) noexcept nogil:
 
 
 @cython.final
-cdef class Credit:
+cdef class Credit(Root):
     """Credit that the subscriptions of one Consumer share: how many entries they may hold together, and its waiters."""
 
     def __cinit__(self):
@@ -77,6 +75,9 @@ cdef class Credit:
 
     def __dealloc__(self):
         close_credit(&self.p)
+
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return visit_tasks(&self.p.waiters, visit, arg)
 
     cdef bint lasts(self) noexcept:
         """Whether an entry may be taken: there is credit, and the Consumer is not suspended."""
@@ -138,9 +139,8 @@ cdef class Credit:
 
 
 @cython.final
-@cython.trashcan(True)      # subscriptions may be nested: an origin may be another one
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it breaks at another object
-cdef class Subscription:
+cdef class Subscription(Root):
     """Subscription(*args, **kwargs)\n--\n
     One consumer's view of a queue: its filters, its credit, and the entries that it holds. Usable from several
     threads. Closing it releases what it holds, each entry at its old place.
@@ -165,10 +165,8 @@ cdef class Subscription:
         """For a layer that owns the queue: no ResourceWarning if this is collected unclosed."""
         self.quiet = True
 
-    __class_getitem__ = classmethod(GenericAlias)
-
-    def __reduce__(self):
-        raise unpicklable(self)
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return visit_tasks(&self.s.waiters, visit, arg)
 
     def __repr__(self):
         return f"<Subscription {self.s.id} to {self.queue_.name_!r}, {self.interest}>"
@@ -692,7 +690,7 @@ cdef class Subscription:
 
 
 @cython.final
-cdef class EntryIterator:
+cdef class EntryIterator(Root):
     """The iterator of a Subscription or a Consumer, for `for` and `async for`: calls get() or aget() until that raises
     ShutDown or ClosedError. Then it stays at its end, even if an entry is released later; another `for` makes a new
     one."""
@@ -700,9 +698,6 @@ cdef class EntryIterator:
 
     def __cinit__(self, getter):
         self.getter = getter
-
-    def __reduce__(self):
-        raise unpicklable(self)
 
     def __iter__(self):
         return self
@@ -734,7 +729,7 @@ cdef class EntryIterator:
 @cython.final
 # no_gc_clear: __dealloc__ needs the queue. A cycle through this breaks at the queue or at another object.
 @cython.no_gc_clear
-cdef class Browser:
+cdef class Browser(Root):
     """The iterator of EntryQueue.browse(). Several threads may share one: each entry goes to one of them."""
     cdef EntryQueue queue_
     cdef cursor c
@@ -750,9 +745,6 @@ cdef class Browser:
         if self.open:
             self.open = False
             close_cursor(self.queue_.q, &self.c)
-
-    def __reduce__(self):
-        raise unpicklable(self)
 
     def __iter__(self):
         return self
@@ -857,24 +849,6 @@ cdef Credit new_credit():
 
 makers.subscribe = subscribe
 makers.browse = browse
-
-
-# ---------------------------------------------------------------------------------------------------- garbage collector
-cdef traverseproc base_subscription_traverse, base_credit_traverse
-
-
-cdef int subscription_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_subscription_traverse(self, visit, arg)
-    return r if r else visit_tasks(&(<Subscription>self).s.waiters, visit, arg)
-
-
-cdef int credit_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_credit_traverse(self, visit, arg)
-    return r if r else visit_tasks(&(<Credit>self).p.waiters, visit, arg)
-
-
-base_subscription_traverse = mt_patch_gc(<PyTypeObject *>Subscription, subscription_traverse, NULL)
-base_credit_traverse = mt_patch_gc(<PyTypeObject *>Credit, credit_traverse, NULL)
 for closed_type in (EntryIterator, Subscription, Credit, Browser):
     mt_patch_new(<PyTypeObject *>closed_type)
 del closed_type

@@ -19,6 +19,7 @@ from manytail._lifecycle cimport int_argument, raise_if_failed, tell_of_forks, u
 from manytail._multiqueue cimport locked_value, locked_value_i64, priority_argument, weight_argument
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
+from manytail._root cimport Root, clear_by_breaking_cycles
 from manytail._wp cimport *
 
 import logging
@@ -26,8 +27,8 @@ import threading
 import weakref
 from concurrent.futures import Future
 
-cdef class BaseLane
-cdef class SerialLane
+cdef class BaseLane(Root)
+cdef class SerialLane(BaseLane)
 cdef class Call
 
 cdef object LOGGER = logging.getLogger("concurrent.futures")    # where the standard library's executors report
@@ -42,10 +43,8 @@ cdef int64_t bound_argument(str name, object value) except? -7:
 
 
 # ---------------------------------------------------------------------------------------------------------------- pools
-@cython.trashcan(True)
-# pool_clear() below breaks cycles. The pool stays usable, for the finalizers of its items.
 @cython.no_gc_clear
-cdef class WorkPool:
+cdef class WorkPool(Root):
     """Lanes, and the threads that serve them.
 
     start() is called when one more thread has to call work(); at most max_workers threads are in work() or about to be.
@@ -57,7 +56,6 @@ cdef class WorkPool:
     cdef int64_t per_key
     cdef mt_atomic_u32 begun    # how often __init__ was called
     cdef object start, refusal
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.p.q = new_queue(not MT_FREE_THREADED, True)
@@ -81,6 +79,22 @@ cdef class WorkPool:
     def __dealloc__(self):
         if self.p.q != NULL:
             drop_queue(self.p.q, True)
+
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        """The lanes that the pool holds references to (W2)."""
+        cdef subqueue *s = self.p.q.all_first if self.p.q != NULL else NULL
+        cdef int r = 0
+        while s != NULL and r == 0:
+            ln = <lane *>s.owner
+            if ln.keep_alive:
+                r = visit(<PyObject *>ln.object, arg)
+            s = s.all_next
+        return r
+
+    cdef void break_cycles(self) noexcept:
+        """The callables may be methods of an object that refers to this pool: a cycle that nothing else breaks."""
+        self.start = collected
+        self.refusal = None
 
     def __reduce__(self):
         raise unpicklable(self, "threads of this process serve it; make another one where it is needed")
@@ -289,14 +303,17 @@ def disown(made):
     mt_disown(made)
 
 
+def collected(*unused):
+    """Stands in for a callable that the collector has cleared."""
+    raise RuntimeError("its pool was collected")
+
+
 # ---------------------------------------------------------------------------------------------------------------- lanes
-@cython.trashcan(True)
-@cython.no_gc_clear     # lane_clear() below breaks cycles and leaves the lane usable
-cdef class BaseLane:
+@cython.no_gc_clear
+cdef class BaseLane(Root):
     """The items of one key of a pool, in order. Another lane of the same key shares nothing with it."""
     cdef lane ln
     cdef WorkPool pool
-    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         if not args or not isinstance(args[0], WorkPool):
@@ -324,6 +341,18 @@ cdef class BaseLane:
             detach_subqueue(self.ln.p.q, self.ln.s, True)
             drop_left_chunks(self.ln.p.q, self.ln.s)
             free_subqueue(self.ln.s, True)
+
+    cdef int visit(self, visitproc visit, void *arg) noexcept:
+        return 0 if self.ln.s == NULL else visit_items(self.ln.s, visit, arg)
+
+    cdef void break_cycles(self) noexcept:
+        cdef uintptr_t item = 0
+        cdef bint drop_lane = False
+        if self.ln.s != NULL:
+            while take_away(self.ln.p, &self.ln, &item, &drop_lane):
+                if drop_lane:
+                    Py_DECREF(self)     # the pool's reference; the collector has another one
+                Py_DECREF_raw(<PyObject *>item)
 
     def __reduce__(self):
         raise unpicklable(self,
@@ -754,6 +783,12 @@ cdef class Dispatcher(WorkPool):
         self.on_error = on_error
         self.block = items
 
+    cdef void break_cycles(self) noexcept:
+        """As WorkPool, for the executor and on_error."""
+        self.executor = None
+        self.on_error = None
+        WorkPool.break_cycles(self)
+
     def lane(self, handler=None, *, max_pending=0):
         """A new lane. Its items are passed to handler, or are called if that is None. max_pending > 0: add() waits
         while that many items wait, except inside an item of this dispatcher."""
@@ -838,6 +873,11 @@ cdef class SerialLane(BaseLane):
         self.ln.max_running = 1
         self.ln.max_pending = bound_argument("max_pending", max_pending)
 
+    cdef void break_cycles(self) noexcept:
+        """The handler may be a method of an object that refers to this lane: a cycle that nothing else breaks."""
+        BaseLane.break_cycles(self)
+        self.handler = drop_item
+
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def add(self, item):
@@ -912,89 +952,5 @@ cdef class SerialLane(BaseLane):
         return not self.inside and self._wait_idle(timeout)
 
 
-# --------------------------------------------------------------------------------------------------- garbage collection
-# Items are in C memory: a lane visits its items, a pool visits the lanes that it holds references to.
-cdef traverseproc base_lane_traverse, base_serial_traverse, base_pool_traverse, base_dispatcher_traverse
-
-
-cdef int visit_kept(queue *q, visitproc visit, void *arg) noexcept:
-    """Visit the lanes that the pool holds references to (W2)."""
-    cdef subqueue *s = q.all_first if q != NULL else NULL
-    cdef int r = 0
-    while s != NULL and r == 0:
-        ln = <lane *>s.owner
-        if ln.keep_alive:
-            r = visit(<PyObject *>ln.object, arg)
-        s = s.all_next
-    return r
-
-
-cdef int lane_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<BaseLane>self).ln.s
-    cdef int r = base_lane_traverse(self, visit, arg)
-    if r == 0 and s != NULL:
-        r = visit_items(s, visit, arg)
-    return r
-
-
-cdef int lane_clear(PyObject *self) noexcept:
-    cdef uintptr_t item = 0
-    cdef bint drop_lane = False
-    if (<BaseLane>self).ln.s != NULL:
-        while take_away((<BaseLane>self).ln.p, &(<BaseLane>self).ln, &item, &drop_lane):
-            if drop_lane:
-                Py_DECREF_raw(self)     # the pool's reference; the collector has another one
-            Py_DECREF_raw(<PyObject *>item)
-    return 0
-
-
-def collected(*unused):
-    """Stands in for a callable that the collector has cleared."""
-    raise RuntimeError("its pool was collected")
-
-
-cdef int pool_clear(PyObject *self) noexcept:
-    """The callables may be methods of an object that refers to this pool: a cycle that nothing else breaks."""
-    cdef WorkPool it = <WorkPool>self
-    it.start = collected
-    it.refusal = None
-    return 0
-
-
-cdef int pool_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_pool_traverse(self, visit, arg)
-    return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
-
-
-cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef subqueue *s = (<BaseLane>self).ln.s
-    cdef int r = base_serial_traverse(self, visit, arg)
-    if r == 0 and s != NULL:
-        r = visit_items(s, visit, arg)
-    return r
-
-
-cdef int serial_clear(PyObject *self) noexcept:
-    """The handler may be a method of an object that refers to this lane: a cycle that nothing else breaks."""
-    lane_clear(self)
-    (<SerialLane>self).handler = drop_item
-    return 0
-
-
-cdef int dispatcher_clear(PyObject *self) noexcept:
-    """As pool_clear(), for the executor and on_error."""
-    (<Dispatcher>self).executor = None
-    (<Dispatcher>self).on_error = None
-    return pool_clear(self)
-
-
-cdef int dispatcher_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_dispatcher_traverse(self, visit, arg)
-    return r if r else visit_kept((<WorkPool>self).p.q, visit, arg)
-
-
-base_lane_traverse = mt_patch_gc(<PyTypeObject *>BaseLane, lane_traverse, lane_clear)
-mt_patch_gc(<PyTypeObject *>Lane, lane_traverse, lane_clear)
-base_serial_traverse = mt_patch_gc(<PyTypeObject *>SerialLane, serial_traverse, serial_clear)
-base_pool_traverse = mt_patch_gc(<PyTypeObject *>WorkPool, pool_traverse, pool_clear)
-base_dispatcher_traverse = mt_patch_gc(<PyTypeObject *>Dispatcher, dispatcher_traverse, dispatcher_clear)
+# before any subclass exists
+clear_by_breaking_cycles((WorkPool, Dispatcher, BaseLane, Lane, SerialLane))

@@ -24,13 +24,13 @@ KERNELS = [
     *("_wp", "_section_lock"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_manager", "_eq_cursors", "_eq_capacity"),
     *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_eq_nogil", "_ps"),
-    *("_sync", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # declarations of faces that others build on
+    *("_root", "_sync", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
-    *("_build", "_lock", "_waiting", "_lifecycle", "_sync", "_int64", "_multiqueue", "_indexqueue", "_nogil"),
-    *("_queue", "_timer", "_entries", "_orders", "_subscriptions", "_listener", "_consumers", "_pubsub", "_workpool"),
-    *("_sections", "_timings"),
+    *("_build", "_lock", "_waiting", "_lifecycle", "_root", "_sync", "_int64", "_multiqueue", "_indexqueue"),
+    *("_nogil", "_queue", "_timer", "_entries", "_orders", "_subscriptions", "_listener", "_consumers", "_pubsub"),
+    *("_workpool", "_sections", "_timings"),
 ]
 LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
