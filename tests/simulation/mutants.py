@@ -186,7 +186,7 @@ MUTANTS = [
         "            heappush(self._timers, (until, next(self._numbers), lane))\n", "", 3),
     # ------------------------------------------------------------------------------------------------ time
     Mutant("a resting item is not in wake_at", "scheduler",
-        "(due, next(self._numbers), item))\n        self._due_at = min(self._due_at, due)\n",
+        "(due, next(self._numbers), item))\n        self.wake_at = min(self.wake_at, due)\n",
         "(due, next(self._numbers), item))\n", 5),
     Mutant("tick forgets the timeouts that are left", "scheduler",
         "first = next(iter(self._running.values()), math.inf)", "first = math.inf", 3),

@@ -434,13 +434,9 @@ class Runner:
         return min(SLACK, scheduler.ready.qsize() - self.options.workers, self._wanted - len(scheduler.output) - 1)
 
     def _dispatch(self) -> None:
-        """Let calls start that may, where a gate decides that: also those whose time has come since, for which the
-        timer's thread would have to be woken."""
-        scheduler = self.scheduler
-        if scheduler.gate is not None:
-            scheduler.dispatch(self.now())
-            while scheduler.gate.wake_at <= (now := self.now()):
-                scheduler.dispatch(now)
+        """Let calls start that may, where a gate decides that."""
+        if self.scheduler.gate is not None:
+            self.scheduler.dispatch(self.now())
 
     def _is_refill_useless(self) -> bool:
         """Nothing is pending, and the reader reads or need not, because the window is full of what is to be taken."""

@@ -136,7 +136,7 @@ class Scheduler:
         self.output: deque[Item] = deque()
         self.overdue: list[tuple[Work, BaseException]] = []
         self.unjudged: list[tuple[Item, Any]] = []
-        self._due_at = math.inf
+        self.wake_at = math.inf
         self.halted = False
         self.error: BaseException | None = None  # what the map raises
         self.failing: Item | None = None  # the item whose failure ends the map
@@ -175,12 +175,6 @@ class Scheduler:
     def is_plain(self) -> bool:
         """Whether an item that came in need only be put into the queue, and its success need not be reported."""
         return self.is_uniform and not self._delivers and self.window.sizeof is None
-
-    @property
-    def wake_at(self) -> float:
-        """When `tick` is to be called, or `dispatch` again."""
-        gate = self.gate
-        return self._due_at if gate is None or self._due_at < gate.wake_at else gate.wake_at
 
     @property
     def allowed(self) -> int:
@@ -231,7 +225,7 @@ class Scheduler:
         """Start the deadline, if it has not started. `arrived` calls this too."""
         if self._deadline_at == math.inf and self.options.deadline is not None:
             self._deadline_at = now + self.options.deadline
-            self._due_at = min(self._due_at, self._deadline_at)
+            self.wake_at = min(self.wake_at, self._deadline_at)
 
     def arrived(self, items: list[Item], now: float) -> None:
         self.first_came(now)
@@ -283,7 +277,7 @@ class Scheduler:
             self.overdue.append((item, self.deadline_exceeded()))
         elif self._timed:
             due = self._running[item] = now + (math.inf if self.options.timeout is None else self.options.timeout)
-            self._due_at = min(self._due_at, due)
+            self.wake_at = min(self.wake_at, due)
 
     def succeeded(self, item: Item, now: float = 0.0) -> None:
         if self._running:
@@ -496,7 +490,7 @@ class Scheduler:
             self.retried += len(item.members())
         self.resting += len(item.members())
         heappush(self._timers, (due, next(self._numbers), item))
-        self._due_at = min(self._due_at, due)
+        self.wake_at = min(self.wake_at, due)
 
     def _pause(self, lane: Lane, until: float, now: float) -> None:
         """No call of the key starts before that time."""
@@ -506,7 +500,7 @@ class Scheduler:
             else:
                 self.gate.pause(lane, until, now)
             heappush(self._timers, (until, next(self._numbers), lane))
-            self._due_at = min(self._due_at, until)
+            self.wake_at = min(self.wake_at, until)
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -582,8 +576,7 @@ class Scheduler:
     def dispatch(self, now: float) -> None:
         gate = self.gate
         assert gate is not None
-        if self.expired or self.halted:
-            gate.wake_at = math.inf
+        if not self._open:
             return
         window = self.window
         gate.dispatch(window.in_flight >= window.size, now)
@@ -592,6 +585,7 @@ class Scheduler:
         while gate.leaders and self._open:  # an item failed without a call: its first follower leads
             gate.dispatch(window.in_flight >= window.size, now)
             self._apply_gate_effects()
+        self.wake_at = min(self.wake_at, gate.wake_at)
         if gate.error is not None:
             self.fail(gate.error)
 
@@ -620,7 +614,7 @@ class Scheduler:
         assert self.gate is not None
         for at, lane in self.gate.rechecks:
             heappush(self._timers, (at, next(self._numbers), lane))
-            self._due_at = min(self._due_at, at)
+            self.wake_at = min(self.wake_at, at)
         self.gate.rechecks.clear()
 
     def _fail_fast(self, lane: Lane, now: float) -> None:
@@ -664,10 +658,9 @@ class Scheduler:
                 self.gate.overdue(item)
         if self.gate is not None:
             self._schedule_rechecks()
-            self.gate.wake_at = math.inf  # until the next `dispatch`
         first = next(iter(self._running.values()), math.inf)
         deadline = math.inf if self.expired else self._deadline_at
-        self._due_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
+        self.wake_at = min(first, deadline, self._timers[0][0] if self._timers else math.inf)
 
     def _expire(self, now: float) -> None:
         """The deadline: every item that is not running fails, every running call is to be abandoned.
@@ -696,7 +689,7 @@ class Scheduler:
         not asked."""
         if fatal is None and self._asks_fatal and not self.halted:
             self.unjudged.append((item, error))
-            self._due_at = -math.inf
+            self.wake_at = -math.inf
             return
         if self.gate is not None and not self.expired:  # after the deadline no follower is called
             self.gate.failed_for_good(item)
