@@ -35,9 +35,6 @@ requeued: 0
 closed: 404 False True True
 the channel is closed
 """,
-    "threaded_consumer": "20 True []\nTrue\n",
-    "publisher": "".join(f"{n - 1} {4 - n} {{'number': {n}}} {n} b'{n}'\n" for n in (2, 3, 4))
-    + "ChannelClosedByBroker 406\n",
 }
 ADDRESSES = [pytest.param("", id="manytail")] + (
     [pytest.param(SERVER, id="server", marks=pytest.mark.rabbitmq)] if SERVER else []

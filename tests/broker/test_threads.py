@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from support.threads import Threads, acting_when, ctrl_c, run_all, wait_asleep, wait_until
 
-from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
 from manytail.broker import Broker, Channel, Connection, _runtime, exceptions
@@ -64,29 +63,6 @@ def test_a_callback_may_publish_to_a_queue_that_only_its_own_channel_drains(conn
     channel.basic_publish("", "own", b"first")
     channel.start_consuming()
     assert seen == 3001
-
-
-def test_one_worker_is_enough_for_callbacks_that_publish_to_one_another(broker: Broker) -> None:
-    connection = broker.connect(max_workers=1)
-    channels = [connection.channel() for _ in range(2)]
-    for name in ("ping", "pong"):
-        channels[0].queue_declare(name)
-    done = threading.Event()
-
-    def hand_on(to: str) -> Any:
-        def callback(channel: Channel, method: Any, properties: Any, body: int) -> None:
-            channel.basic_ack(method.delivery_tag)
-            if body == 0:
-                done.set()
-            else:
-                channel.basic_publish("", to, body - 1)
-
-        return callback
-
-    channels[0].basic_consume("ping", hand_on("pong"))
-    channels[1].basic_consume("pong", hand_on("ping"))
-    channels[0].basic_publish("", "ping", 500)
-    awaited(done)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -231,7 +207,6 @@ def test_the_brokers_refusal_in_a_callback_is_raised_by_start_consuming(channel:
         channel.start_consuming()
 
 
-@behaviour(16)
 def test_a_given_executor_is_not_shut_down_ours_is(broker: Broker) -> None:
     with ThreadPoolExecutor(1) as given:
         connection = broker.connect(executor=given)
@@ -448,20 +423,6 @@ def test_after_cancel_no_callback_begins(channel: Channel) -> None:
         channel.queue_purge("q")
 
 
-def test_start_consuming_waits_until_the_last_callback_has_ended(channel: Channel) -> None:
-    after: list[int] = []
-
-    def callback(channel: Channel, *_: Any) -> None:
-        channel.stop_consuming()
-        time.sleep(0.05)
-        after.append(1)
-
-    channel.basic_consume("q", callback)
-    channel.basic_publish("", "q", b"")
-    channel.start_consuming()
-    assert after == [1]
-
-
 def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -671,21 +632,14 @@ def test_the_timer_thread_waits_for_another_timer_before_it_ends(
         assert not timers._wait_and_call()
 
 
-@pytest.mark.parametrize("whose", ["channel", "connection"])
-def test_process_data_events_without_a_limit_waits_for_a_callback(
-    connection: Connection, channel: Channel, whose: str
-) -> None:
+def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Connection, channel: Channel) -> None:
     ran: list[int] = []
     channel.basic_consume("q", lambda *_: ran.append(1), auto_ack=True)
-    if whose == "channel":
-        timer = threading.Timer(0.05, lambda: channel.basic_publish("", "q", b""))
-        timer.start()
-    else:
-        connection.call_later(0.05, lambda: ran.append(1))
+    timer = threading.Timer(0.05, channel.basic_publish, ("", "q", b""))
+    timer.start()
     connection.process_data_events(None)
     assert ran == [1]
-    if whose == "channel":
-        timer.join()
+    timer.join()
 
 
 def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -> None:

@@ -300,20 +300,6 @@ def test_hooks_run_under_one_lock():
     assert sorted(got[2] + got[3]) == sorted([*range(300)] * 2)
 
 
-def test_lifo_and_priority():
-    lifo, priority = LifoQueue(), PriorityQueue()
-    for n in (3, 1, 2):
-        lifo.put(n)
-        priority.put(n)
-    assert [lifo.get() for _ in range(3)] == [2, 1, 3]
-    assert [priority.get() for _ in range(3)] == [1, 2, 3]
-    priority.put(1)
-    with pytest.raises(TypeError):
-        priority.put("a")
-    assert priority.unfinished_tasks == 4
-    assert not priority.mutex.locked()
-
-
 class Failing(Queue):
     """A hook raises once after fail() was called for it."""
 

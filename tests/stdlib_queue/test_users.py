@@ -14,30 +14,6 @@ sys.modules["queue"] = ours
 """
 
 
-def test_logging_listener():
-    assert run_script(REPLACED + """
-import logging, logging.handlers, queue
-assert logging.handlers.queue is ours
-class Keep(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.kept = []
-    def emit(self, record):
-        self.kept.append(record.getMessage())
-for kind in (queue.Queue, queue.SimpleQueue, lambda: queue.Queue(10_000)):
-    keep, lines = Keep(), kind()
-    listener = logging.handlers.QueueListener(lines, keep)
-    logger = logging.Logger("a")
-    logger.addHandler(logging.handlers.QueueHandler(lines))
-    listener.start()
-    for n in range(1000):
-        logger.warning("line %d", n)
-    listener.stop()
-    assert keep.kept == [f"line {n}" for n in range(1000)], len(keep.kept)
-print("done")
-""") == "done\n"
-
-
 def test_thread_pools():
     assert run_script(REPLACED + """
 import concurrent.futures.thread, asyncio
