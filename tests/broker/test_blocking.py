@@ -56,6 +56,8 @@ def test_opens_and_closes(side: Side, connection: Any, channel: Any) -> None:
     assert (channel.is_open, channel.is_closed, channel.connection) == (True, False, connection)
     channel.close()
     assert (channel.is_open, channel.is_closed) == (False, True)
+    with raises(side, "ChannelWrongStateError"):
+        channel.close()
     connection.close()
     assert (connection.is_open, connection.is_closed) == (False, True)
     with raises(side, "ConnectionWrongStateError"):

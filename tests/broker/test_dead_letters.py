@@ -42,18 +42,24 @@ def test_the_exchange_may_come_later(side: Side, channel: Any) -> None:
         assert side.code(lambda ch, other=other: ch.queue_declare(queue, arguments=other)) == 406
 
 
-@pytest.mark.parametrize("ttl", [0, 20])
-def test_expired(side: Side, ttl: int) -> None:
-    channel, queue, dead, _ = letters(side, x_message_ttl=ttl)
-    side.publish(channel, queue, 1)
+@pytest.mark.parametrize(
+    ("arguments", "end"), [({"x_message_ttl": 0}, ""), ({"x_message_ttl": 20}, ""), ({}, "nack"), ({}, "reject")]
+)
+def test_expired_or_rejected(side: Side, arguments: dict[str, int], end: str) -> None:
+    channel, queue, dead, _ = letters(side, **arguments)
+    side.publish(channel, queue, 1, headers={"mine": 1}, message_id="7")
+    if end:
+        getattr(channel, f"basic_{end}")(channel.basic_get(queue)[0].delivery_tag, requeue=False)
     side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
     method, properties, body = channel.basic_get(dead, True)
-    assert (body, method.routing_key) == (b"1", queue)
+    assert (body, method.routing_key, method.redelivered) == (b"1", queue, False)
+    assert (properties.message_id, properties.headers["mine"]) == ("7", 1)
+    reason = "rejected" if end else "expired"
     assert deaths(properties) == [
-        {"count": 1, "reason": "expired", "queue": queue, "exchange": "", "routing-keys": [queue]}
+        {"count": 1, "reason": reason, "queue": queue, "exchange": "", "routing-keys": [queue]}
     ]
     first = {name: value for name, value in properties.headers.items() if name.startswith("x-first-death")}
-    assert first == {"x-first-death-reason": "expired", "x-first-death-queue": queue, "x-first-death-exchange": ""}
+    assert first == {"x-first-death-reason": reason, "x-first-death-queue": queue, "x-first-death-exchange": ""}
 
 
 def test_expired_in_time_also_after_a_requeue(side: Side) -> None:
@@ -92,20 +98,6 @@ def test_the_expiration_is_taken_off(side: Side) -> None:
     _, properties, body = channel.basic_get(dead, True)
     assert (body, properties.expiration) == (b"1", None)
     assert properties.headers["x-death"][0]["original-expiration"] == "20"
-
-
-@pytest.mark.parametrize("method", ["nack", "reject"])
-def test_rejected(side: Side, method: str) -> None:
-    channel, queue, dead, _ = letters(side)
-    side.publish(channel, queue, 1, headers={"mine": 1}, message_id="7")
-    getattr(channel, f"basic_{method}")(channel.basic_get(queue)[0].delivery_tag, requeue=False)
-    side.settle()
-    got, properties, body = channel.basic_get(dead, True)
-    assert (body, properties.message_id, properties.headers["mine"]) == (b"1", "7", 1)
-    assert got.redelivered is False
-    assert deaths(properties) == [
-        {"count": 1, "reason": "rejected", "queue": queue, "exchange": "", "routing-keys": [queue]}
-    ]
 
 
 def test_dying_twice(side: Side, channel: Any) -> None:
