@@ -49,18 +49,3 @@ with multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn").Poo
     assert pool.map(abs, range(-1000, 0)) == list(range(1000, 0, -1))
 print("done")
 """) == "done\n"
-
-
-def test_multiprocessing_queue_full_and_empty():
-    assert run_script(REPLACED + """
-import multiprocessing, queue
-lines = multiprocessing.Queue(1)
-lines.put(1)
-for call, error in ((lines.put_nowait, queue.Full), (lines.get, None), (lines.get_nowait, queue.Empty)):
-    try:
-        call(*([2] if error is queue.Full else []))
-    except error or () :
-        continue
-    assert error is None
-print("done")
-""") == "done\n"
