@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -590,6 +591,29 @@ def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -
     gc.collect()
     assert channel.basic_get("log", True)[2] == b"gone"
     assert refused in ([], [exceptions.ReentrancyError])
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
+def test_a_signal_handler_may_publish(channel: Channel) -> None:
+    published: list[int] = []  # a handler may interrupt itself
+
+    def handler(*_: Any) -> None:
+        published.append(1)
+        channel.basic_publish("", "q", b"signal")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        deadline = time.monotonic() + DEADLINE
+        calls = 0
+        while len(published) < 100:
+            channel.basic_publish("", "q", b"main")
+            calls += 1
+            assert time.monotonic() < deadline
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert channel.queue_purge("q").method.message_count == calls + len(published)
 
 
 def test_properties_are_copied_at_publish_and_at_each_delivery(channel: Channel) -> None:
