@@ -38,7 +38,7 @@ GROUPS = {
 
 # Tests that start processes: here, and wherever a test's function calls one of these.
 PROCESSES = ("tests/bench/", "tests/contract/lifecycle/", "tests/docs/")
-STARTS = {"run_script", "subprocess"}
+STARTS = {"run_script", "run_command", "subprocess"}
 
 JVMS = pytest.StashKey[SharedClasses]()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.counts import LONG
+from support.process import run_command
 
 pytest.importorskip("numpy", reason="the rows of IndexMultiQueue move arrays")
 pytest.importorskip("psutil", reason="the memory row reads the resident set")
@@ -28,7 +29,7 @@ COSTLY = re.compile(r"original|spark-|broker-rabbitmq|ft-.*-(none|shared|int|byt
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT)
+    done = run_command(sys.executable, *words, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -83,10 +84,8 @@ def test_original_is_left_out_without_maven(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     empty = tmp_path / "empty"
     empty.mkdir()
-    command = [sys.executable, str(BENCH / "run.py"), "--smoke", "--only", "original", "--json", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE, cwd=ROOT, env={**os.environ, "PATH": str(empty)}
-    )
+    words = [str(BENCH / "run.py"), "--smoke", "--only", "original", "--json", str(path)]
+    done = run_command(sys.executable, *words, cwd=ROOT, env={**os.environ, "PATH": str(empty)})
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert row["error"] == "skipped: no Maven or no Java on PATH, so no original to compare with"
@@ -94,9 +93,7 @@ def test_original_is_left_out_without_maven(tmp_path: Path) -> None:
 
 
 def test_unknown_row_is_named() -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCH / "run.py"), "--only", "pear"], capture_output=True, text=True, timeout=DEADLINE
-    )
+    done = run_command(sys.executable, str(BENCH / "run.py"), "--only", "pear")
     assert done.returncode == 1
     assert "'pear' (expected: one of pair, " in done.stderr
 

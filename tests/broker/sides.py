@@ -23,6 +23,16 @@ DEADLINE = 60.0
 SERVER = os.environ.get("MANYTAIL_RABBITMQ", "")
 
 
+def server_versions(since: str = "3.8", until: str = "999") -> Callable[[Any], Any]:
+    """A mark: the first server version that a test holds for, and the first later one that differs."""
+
+    def mark(test: Any) -> Any:
+        test.server_versions = tuple(tuple(int(part) for part in version.split(".")) for version in (since, until))
+        return test
+
+    return mark
+
+
 class CountingExecutor(ThreadPoolExecutor):
     """A thread pool that reports when it has nothing to do."""
 

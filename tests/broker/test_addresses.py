@@ -1,7 +1,6 @@
 """Addresses of connections: parameters with pika's names, and the brokers of this process that they name."""
 
 import gc
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import pika
 import pytest
+from support.process import run_command
 
 from broker.sides import DEADLINE
 from manytail import broker
@@ -59,7 +59,7 @@ def values(parameters: Any) -> dict[str, Any]:
             "connection_attempts": 3,
             "retry_delay": 0.5,
         },
-        {"client_properties": {"connection_name": "me"}, "tcp_options": {"TCP_KEEPIDLE": 60}},
+        {"client_properties": {"connection_name": "me"}, "tcp_options": {"TCP_KEEPIDLE": 60}, "socket_timeout": None},
     ],
 )
 def test_parameters_are_pikas(given: dict[str, Any]) -> None:
@@ -164,5 +164,5 @@ def test_importing_starts_no_thread_makes_no_broker_and_needs_no_pika() -> None:
         "import sys, threading, manytail.broker.connection as c; "
         "print(threading.active_count(), len(c._brokers), 'pika' in sys.modules)"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = run_command(sys.executable, "-c", code)
     assert ran.stdout == "1 0 False\n"

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side
 from manytail.broker import exceptions
 
@@ -16,14 +15,8 @@ def confirming(side: Side) -> Any:
     return channel
 
 
-@behaviour()
-def test_confirms_can_be_asked_for_twice(side: Side) -> None:
-    confirming(side).confirm_delivery()
-
-
 @pytest.mark.parametrize("delivery_mode", [1, 2])
 @pytest.mark.parametrize("mandatory", [False, True])
-@behaviour(116)
 def test_routed_messages_are_confirmed(side: Side, delivery_mode: int, mandatory: bool) -> None:
     channel = confirming(side)
     queue = side.queue(channel)
@@ -32,7 +25,6 @@ def test_routed_messages_are_confirmed(side: Side, delivery_mode: int, mandatory
     assert side.count(channel, queue) == 20
 
 
-@behaviour(117)
 def test_unroutable_messages(side: Side) -> None:
     channel = confirming(side)
     nowhere = side.unique()
@@ -48,19 +40,6 @@ def test_unroutable_messages(side: Side) -> None:
     assert channel.is_open
 
 
-@behaviour(118)
-def test_messages_to_several_queues(side: Side) -> None:
-    channel = confirming(side)
-    exchange = side.exchange(channel, "fanout")
-    queues = [side.queue(channel) for _ in range(3)]
-    for queue in queues:
-        channel.queue_bind(queue, exchange, "")
-    for _ in range(5):
-        channel.basic_publish(exchange, "", b"1")
-    assert [side.count(channel, queue) for queue in queues] == [5, 5, 5]
-
-
-@behaviour(119)
 def test_confirmed_whatever_becomes_of_them(side: Side) -> None:
     channel = confirming(side)
     for ttl in (0, 1):
@@ -82,7 +61,6 @@ def test_confirmed_whatever_becomes_of_them(side: Side) -> None:
     channel.basic_publish("", queue, b"to nothing")
 
 
-@behaviour(145, 119)
 def test_a_queue_that_refuses_nacks(side: Side) -> None:
     channel = confirming(side)
     queue = side.queue(channel, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
-from broker.sides import Side, ack
+from broker.sides import Side, ack, server_versions
 
 
-@behaviour(9, 10)
 def test_cancelling_what_is_not_there_is_nothing(side: Side, channel: Any, queue: str) -> None:
     assert list(channel.basic_cancel("nobody")) == []
     recorder = side.consume(channel, queue)
@@ -18,7 +16,6 @@ def test_cancelling_what_is_not_there_is_nothing(side: Side, channel: Any, queue
     assert channel.is_open
 
 
-@behaviour(49)
 def test_the_highest_priority_first(side: Side, channel: Any, queue: str) -> None:
     recorders = {priority: side.consume(channel, queue, arguments={"x-priority": priority}) for priority in (-1, 1)}
     recorders[0] = side.consume(channel, queue)
@@ -30,7 +27,6 @@ def test_the_highest_priority_first(side: Side, channel: Any, queue: str) -> Non
         channel.basic_cancel(recorders[priority].tag)
 
 
-@behaviour(49)
 def test_lower_ones_get_what_higher_ones_cannot_take(side: Side, channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=1)
     low, high = side.consume(channel, queue), side.consume(channel, queue, arguments={"x-priority": 5})
@@ -40,41 +36,28 @@ def test_lower_ones_get_what_higher_ones_cannot_take(side: Side, channel: Any, q
     assert high.bodies == [b"0", b"2"]
 
 
-@behaviour(30)
 def test_equal_ones_take_turns(side: Side, channel: Any, queue: str) -> None:
     recorders = [side.consume(channel, queue) for _ in range(3)]
     side.publish(channel, queue, *range(6))
     assert [recorder.bodies for recorder in recorders] == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
 
 
-@behaviour(50)
-def test_deleting_the_queue_cancels(side: Side, channel: Any, queue: str) -> None:
-    told: list[str] = []
-    channel.add_on_cancel_callback(lambda frame: told.append(frame.method.consumer_tag))
-    recorder = side.consume(channel, queue)
-    channel.queue_delete(queue)
-    side.settle()
-    assert told == [recorder.tag]
-    assert channel.consumer_tags == []
-
-
-@behaviour(51)
-def test_the_cancel_callback_may_make_calls(side: Side, channel: Any) -> None:
+def test_deleting_the_queue_cancels_and_the_cancel_callback_may_make_calls(side: Side, channel: Any) -> None:
     queue, other = side.queue(channel), side.unique()
-    declared: list[Any] = []
+    told: list[Any] = []
 
     def on_cancel(frame: Any) -> None:
         side.queue(channel, other)
-        declared.append(channel.queue_declare(other, passive=True).method.queue)
+        told.append((frame.method.consumer_tag, channel.queue_declare(other, passive=True).method.queue))
 
     channel.add_on_cancel_callback(on_cancel)
-    side.consume(channel, queue)
+    recorder = side.consume(channel, queue)
     channel.queue_delete(queue)
     side.settle()
-    assert declared == [other]
+    assert told == [(recorder.tag, other)]
+    assert channel.consumer_tags == []
 
 
-@behaviour(53)
 def test_consumers_are_counted(side: Side, channel: Any, queue: str) -> None:
     assert side.consumers(channel, queue) == 0
     recorder = side.consume(channel, queue)
@@ -84,7 +67,6 @@ def test_consumers_are_counted(side: Side, channel: Any, queue: str) -> None:
     assert side.consumers(channel, queue) == 0
 
 
-@behaviour(54)
 def test_cancelling_requeues_nothing_closing_does(side: Side, channel: Any, queue: str) -> None:
     other = side.channel()
     side.publish(channel, queue, "message")
@@ -96,7 +78,6 @@ def test_cancelling_requeues_nothing_closing_does(side: Side, channel: Any, queu
     assert side.count(other, queue) == 1
 
 
-@behaviour()
 def test_two_consumers_of_one_tag(side: Side, channel: Any, queue: str) -> None:
     channel.basic_consume(queue, ack, consumer_tag="mine")
     with pytest.raises(side.exceptions.DuplicateConsumerTag):
@@ -104,7 +85,6 @@ def test_two_consumers_of_one_tag(side: Side, channel: Any, queue: str) -> None:
     assert channel.is_open
 
 
-@behaviour()
 def test_an_exclusive_consumer_is_alone(side: Side, channel: Any, queue: str) -> None:
     other = side.channel()
     side.publish(channel, queue, *range(3))
@@ -119,7 +99,6 @@ def test_an_exclusive_consumer_is_alone(side: Side, channel: Any, queue: str) ->
     assert side.code(lambda ch: ch.basic_consume(queue, ack, exclusive=True)) == 403
 
 
-@behaviour()
 def test_a_single_active_consumer_is_followed_by_the_oldest(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-single-active-consumer": True})
     channel.basic_qos(prefetch_count=1)
@@ -132,7 +111,6 @@ def test_a_single_active_consumer_is_followed_by_the_oldest(side: Side, channel:
     assert [each.bodies for each in (first, second, third)] == [[b"0"], [b"1"], []]
 
 
-@behaviour()
 def test_the_active_consumers_channel_dies(side: Side) -> None:
     one, two = side.channel(), side.channel()
     queue = side.queue(one, arguments={"x-single-active-consumer": True})
@@ -145,7 +123,6 @@ def test_the_active_consumers_channel_dies(side: Side) -> None:
 
 
 @pytest.mark.parametrize("method", ["ack", "nack", "reject"])
-@behaviour(50)
 def test_settling_what_a_deleted_queue_delivered_to_its_single_active_consumer(side: Side, method: str) -> None:
     other, channel = side.channel(), side.channel()
     queue = side.queue(other, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
@@ -165,7 +142,7 @@ def test_settling_what_a_deleted_queue_delivered_to_its_single_active_consumer(s
     assert recorder.bodies == [b"2", b"3"]
 
 
-@behaviour(since="4.0")
+@server_versions(since="4.0")
 def test_the_active_consumer_of_a_quorum_queue_holds_what_it_has_not_committed(side: Side, channel: Any) -> None:
     """One of higher priority takes over once the active one holds nothing."""
     other = side.channel()
@@ -181,7 +158,6 @@ def test_the_active_consumer_of_a_quorum_queue_holds_what_it_has_not_committed(s
     assert high.bodies[-1:] == [b"4"]
 
 
-@behaviour()
 def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side, channel: Any, queue: str) -> None:
     """pika runs one callback at a time; our lane skips the deliveries that are left in it."""
     side.publish(channel, queue, *range(5))
@@ -190,7 +166,6 @@ def test_messages_that_no_callback_has_seen_go_back_on_cancel(side: Side, channe
     assert side.count(channel, queue) == 4
 
 
-@behaviour()
 def test_auto_acked_messages_that_no_callback_has_seen_are_returned_by_cancel(
     side: Side, channel: Any, queue: str
 ) -> None:
@@ -205,7 +180,6 @@ def test_auto_acked_messages_that_no_callback_has_seen_are_returned_by_cancel(
     assert side.count(channel, queue) == 0
 
 
-@behaviour()
 def test_quorum_gets_and_global_limits(side: Side, channel: Any) -> None:
     queue = side.queue(channel, durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
     assert side.code(lambda ch: ch.basic_get(queue)) == 405
@@ -214,7 +188,6 @@ def test_quorum_gets_and_global_limits(side: Side, channel: Any) -> None:
     assert side.code(lambda ch: ch.basic_consume(queue, ack), limited) == 540
 
 
-@behaviour(54)
 def test_cancelling_a_generator_requeues_what_it_has_not_yielded(side: Side, channel: Any, queue: str) -> None:
     side.publish(channel, queue, 0, 1, 2)
     method, _, _ = next(channel.consume(queue))

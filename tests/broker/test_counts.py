@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side, ack
 
 
-@behaviour(85)
 def test_get(side: Side, channel: Any, queue: str) -> None:
     assert channel.basic_get(queue) == (None, None, None)
     side.publish(channel, queue, 1, 2)
@@ -22,7 +20,6 @@ def test_get(side: Side, channel: Any, queue: str) -> None:
         channel.queue_purge(queue)
 
 
-@behaviour(86)
 def test_counts_and_purge(side: Side, channel: Any, queue: str) -> None:
     for count in range(1, 3):
         side.publish(channel, queue, count)
@@ -32,7 +29,6 @@ def test_counts_and_purge(side: Side, channel: Any, queue: str) -> None:
     assert side.code(lambda ch: ch.queue_purge(side.unique())) == 404
 
 
-@behaviour(87)
 def test_purge_leaves_the_unacknowledged(side: Side, channel: Any, queue: str) -> None:
     side.publish(channel, queue, 1, 2)
     channel.basic_get(queue)
@@ -47,7 +43,6 @@ def test_purge_leaves_the_unacknowledged(side: Side, channel: Any, queue: str) -
     assert side.drain(channel, queue) == []
 
 
-@behaviour(88)
 def test_deleting_an_exchange_takes_its_bindings(side: Side, channel: Any) -> None:
     queue, exchange = side.queue(channel), side.exchange(channel)
     channel.queue_bind(queue, exchange, "key")
@@ -57,7 +52,6 @@ def test_deleting_an_exchange_takes_its_bindings(side: Side, channel: Any) -> No
     assert side.drain(channel, queue) == []
 
 
-@behaviour(89)
 def test_an_exchange_in_use(side: Side, channel: Any) -> None:
     queue, exchange = side.queue(channel), side.exchange(channel)
     channel.queue_bind(queue, exchange, "key")
@@ -67,7 +61,6 @@ def test_an_exchange_in_use(side: Side, channel: Any) -> None:
     assert not side.exists(exchange, "exchange")
 
 
-@behaviour(90)
 def test_automatic_exchanges_go_with_their_last_binding(side: Side, channel: Any) -> None:
     first, second = side.exchange(channel, auto_delete=True), side.exchange(channel, auto_delete=True)
     queue, other = side.queue(channel), side.queue(channel)
@@ -82,7 +75,6 @@ def test_automatic_exchanges_go_with_their_last_binding(side: Side, channel: Any
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-@behaviour(92)
 def test_unbinding_what_is_not_bound(side: Side, channel: Any, kind: str) -> None:
     queue, exchange = side.queue(channel), side.exchange(channel, kind)
     channel.queue_unbind(queue, exchange, "key")
@@ -92,7 +84,6 @@ def test_unbinding_what_is_not_bound(side: Side, channel: Any, kind: str) -> Non
     assert channel.is_open
 
 
-@behaviour(93)
 def test_deleting_twice(side: Side, channel: Any) -> None:
     queue, exchange = side.queue(channel), side.exchange(channel)
     side.publish(channel, queue, 1)
@@ -102,7 +93,6 @@ def test_deleting_twice(side: Side, channel: Any) -> None:
     channel.exchange_delete(exchange)
 
 
-@behaviour()
 def test_deleting_a_queue_on_conditions(side: Side, channel: Any, queue: str) -> None:
     recorder = side.consume(channel, queue)
     assert side.code(lambda ch: ch.queue_delete(queue, if_unused=True)) == 406
@@ -114,7 +104,6 @@ def test_deleting_a_queue_on_conditions(side: Side, channel: Any, queue: str) ->
     assert side.code(lambda ch: ch.basic_consume(queue, ack)) == 404
 
 
-@behaviour()
 def test_acknowledging_what_a_deleted_queue_delivered(side: Side, channel: Any, queue: str) -> None:
     side.publish(channel, queue, 1, 2)
     first, second = (channel.basic_get(queue)[0].delivery_tag for _ in range(2))

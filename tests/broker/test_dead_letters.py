@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from support.threads import before, in_time
 
-from broker.behaviours import behaviour
-from broker.sides import Side
+from broker.sides import Side, server_versions
 
 
 def letters(side: Side, **arguments: Any) -> tuple[Any, str, str, str]:
@@ -32,7 +31,6 @@ def deaths(properties: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in death.items() if name != "time"} for death in properties.headers["x-death"]]
 
 
-@behaviour(124)
 def test_the_exchange_may_come_later(side: Side, channel: Any) -> None:
     arguments = {"x-dead-letter-exchange": side.unique("x")}
     queue = side.queue(channel, arguments=arguments)
@@ -44,22 +42,26 @@ def test_the_exchange_may_come_later(side: Side, channel: Any) -> None:
         assert side.code(lambda ch, other=other: ch.queue_declare(queue, arguments=other)) == 406
 
 
-@pytest.mark.parametrize("ttl", [0, 20])
-@behaviour(125)
-def test_expired(side: Side, ttl: int) -> None:
-    channel, queue, dead, _ = letters(side, x_message_ttl=ttl)
-    side.publish(channel, queue, 1)
+@pytest.mark.parametrize(
+    ("arguments", "end"), [({"x_message_ttl": 0}, ""), ({"x_message_ttl": 20}, ""), ({}, "nack"), ({}, "reject")]
+)
+def test_expired_or_rejected(side: Side, arguments: dict[str, int], end: str) -> None:
+    channel, queue, dead, _ = letters(side, **arguments)
+    side.publish(channel, queue, 1, headers={"mine": 1}, message_id="7")
+    if end:
+        getattr(channel, f"basic_{end}")(channel.basic_get(queue)[0].delivery_tag, requeue=False)
     side.eventually(lambda: side.count(channel, dead) == 1, "the dead letter")
     method, properties, body = channel.basic_get(dead, True)
-    assert (body, method.routing_key) == (b"1", queue)
+    assert (body, method.routing_key, method.redelivered) == (b"1", queue, False)
+    assert (properties.message_id, properties.headers["mine"]) == ("7", 1)
+    reason = "rejected" if end else "expired"
     assert deaths(properties) == [
-        {"count": 1, "reason": "expired", "queue": queue, "exchange": "", "routing-keys": [queue]}
+        {"count": 1, "reason": reason, "queue": queue, "exchange": "", "routing-keys": [queue]}
     ]
     first = {name: value for name, value in properties.headers.items() if name.startswith("x-first-death")}
-    assert first == {"x-first-death-reason": "expired", "x-first-death-queue": queue, "x-first-death-exchange": ""}
+    assert first == {"x-first-death-reason": reason, "x-first-death-queue": queue, "x-first-death-exchange": ""}
 
 
-@behaviour(126)
 def test_expired_in_time_also_after_a_requeue(side: Side) -> None:
     def attempt(ttl: float) -> tuple[Any, str]:
         channel, queue, dead, _ = letters(side, x_message_ttl=int(1000 * ttl))
@@ -75,7 +77,6 @@ def test_expired_in_time_also_after_a_requeue(side: Side) -> None:
     assert side.drain(channel, dead) == [b"1", b"2"]
 
 
-@behaviour(127)
 def test_the_exchange_goes_and_comes_back(side: Side) -> None:
     channel, queue, dead, exchange = letters(side)
     side.publish(channel, queue, 1, 2, 3)
@@ -89,7 +90,6 @@ def test_the_exchange_goes_and_comes_back(side: Side) -> None:
     assert side.drain(channel, dead) == [b"3"]
 
 
-@behaviour(128)
 def test_the_expiration_is_taken_off(side: Side) -> None:
     channel, queue, dead, _ = letters(side)
     side.publish(channel, queue, 1, expiration="20")
@@ -100,40 +100,6 @@ def test_the_expiration_is_taken_off(side: Side) -> None:
     assert properties.headers["x-death"][0]["original-expiration"] == "20"
 
 
-@pytest.mark.parametrize("method", ["nack", "reject"])
-@behaviour(129)
-def test_rejected(side: Side, method: str) -> None:
-    channel, queue, dead, _ = letters(side)
-    side.publish(channel, queue, 1, headers={"mine": 1}, message_id="7")
-    getattr(channel, f"basic_{method}")(channel.basic_get(queue)[0].delivery_tag, requeue=False)
-    side.settle()
-    got, properties, body = channel.basic_get(dead, True)
-    assert (body, properties.message_id, properties.headers["mine"]) == (b"1", "7", 1)
-    assert got.redelivered is False
-    assert deaths(properties) == [
-        {"count": 1, "reason": "rejected", "queue": queue, "exchange": "", "routing-keys": [queue]}
-    ]
-
-
-@behaviour(130)
-def test_nowhere_for_the_dead_to_go(side: Side, channel: Any) -> None:
-    queue = side.queue(channel, arguments={"x-dead-letter-exchange": side.exchange(channel)})
-    side.publish(channel, queue, 1)
-    kill(side, channel, queue)
-    assert side.drain(channel, queue) == []
-
-
-@behaviour(131)
-def test_several_queues_for_the_dead(side: Side) -> None:
-    channel, queue, dead, exchange = letters(side)
-    other = side.queue(channel)
-    channel.queue_bind(other, exchange, "")
-    side.publish(channel, queue, 1)
-    kill(side, channel, queue)
-    assert (side.drain(channel, dead), side.drain(channel, other)) == ([b"1"], [b"1"])
-
-
-@behaviour(132)
 def test_dying_twice(side: Side, channel: Any) -> None:
     last = side.queue(channel)
     middle = side.queue(channel, dead=last)
@@ -150,7 +116,6 @@ def test_dying_twice(side: Side, channel: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2])
-@behaviour(133)
 def test_a_cycle_of_expired_ones_drops_them(side: Side, channel: Any, length: int) -> None:
     """A queue that is its own dead letter, or two that are each other's."""
     first, witness = side.unique(), side.queue(channel)
@@ -165,7 +130,6 @@ def test_a_cycle_of_expired_ones_drops_them(side: Side, channel: Any, length: in
     assert (side.drain(channel, first), side.drain(channel, second), side.count(channel, witness)) == ([], [], 1)
 
 
-@behaviour(134)
 def test_a_cycle_with_a_rejection_goes_on(side: Side, channel: Any) -> None:
     queue = side.unique()
     side.queue(channel, queue, dead=queue)
@@ -178,7 +142,6 @@ def test_a_cycle_with_a_rejection_goes_on(side: Side, channel: Any) -> None:
     assert side.count(channel, queue) == 1
 
 
-@behaviour(135)
 def test_a_new_key_takes_the_place_of_all(side: Side, channel: Any) -> None:
     dead, copy = side.queue(channel), side.queue(channel)
     queue = side.queue(channel, dead=dead, x_message_ttl=0)
@@ -192,7 +155,6 @@ def test_a_new_key_takes_the_place_of_all(side: Side, channel: Any) -> None:
     assert side.drain(channel, copy) == [b"1"]
 
 
-@behaviour(135)
 def test_without_a_new_key_all_old_ones_are_used(side: Side, channel: Any) -> None:
     exchange = side.exchange(channel)
     queue = side.queue(channel, arguments={"x-dead-letter-exchange": exchange, "x-message-ttl": 0})
@@ -205,7 +167,7 @@ def test_without_a_new_key_all_old_ones_are_used(side: Side, channel: Any) -> No
     assert [side.drain(channel, name) for name in dead.values()] == [[b"1"]] * 3
 
 
-@behaviour(136, since="3.13")
+@server_versions(since="3.13")
 def test_x_death_does_not_grow(side: Side, channel: Any) -> None:
     """Three queues in a ring by expiry, with a rejection every other time round. Entries are counted, not added.
 
@@ -224,23 +186,12 @@ def test_x_death_does_not_grow(side: Side, channel: Any) -> None:
     assert counted == {(names[0], "expired"): 10, (names[1], "expired"): 10, (names[2], "rejected"): 9}
 
 
-@behaviour(147)
-def test_maxlen(side: Side) -> None:
-    channel, queue, dead, _ = letters(side, x_max_length=1)
-    side.publish(channel, queue, 1, 2)
-    _, properties, body = channel.basic_get(dead, True)
-    assert (body, deaths(properties)[0]["reason"]) == (b"1", "maxlen")
-    assert side.drain(channel, queue) == [b"2"]
-
-
-@behaviour()
 def test_a_refused_publish_can_become_a_dead_letter(side: Side) -> None:
     channel, queue, dead, _ = letters(side, x_max_length=1, x_overflow="reject-publish-dlx")
     side.publish(channel, queue, 1, 2)
     assert (side.drain(channel, queue), side.drain(channel, dead)) == ([b"1"], [b"2"])
 
 
-@behaviour()
 def test_a_delivery_limit(side: Side, channel: Any) -> None:
     """A limit of N allows N redeliveries. Their order is not compared."""
     dead = side.queue(channel)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side
 
 
@@ -13,7 +12,6 @@ def bodies(side: Side, channel: Any, *queues: str) -> list[list[bytes]]:
     return [side.drain(channel, queue) for queue in queues]
 
 
-@behaviour(107)
 def test_chains(side: Side, channel: Any) -> None:
     exchanges = [side.exchange(channel, "fanout") for _ in range(4)]
     queue = side.queue(channel)
@@ -27,7 +25,6 @@ def test_chains(side: Side, channel: Any) -> None:
     assert side.drain(channel, queue) == []
 
 
-@behaviour(108, 109)
 def test_two_ways_and_loops_bring_one_copy(side: Side, channel: Any) -> None:
     first, second, third = (side.exchange(channel, "fanout") for _ in range(3))
     queues = [side.queue(channel) for _ in range(3)]
@@ -40,7 +37,6 @@ def test_two_ways_and_loops_bring_one_copy(side: Side, channel: Any) -> None:
     assert bodies(side, channel, *queues) == [[b"0", b"1", b"2"]] * 3
 
 
-@behaviour(110)
 def test_topic_to_direct_to_fanout(side: Side, channel: Any) -> None:
     topic, direct, fanout = (side.exchange(channel, kind) for kind in ("topic", "direct", "fanout"))
     queue = side.queue(channel)
@@ -57,7 +53,6 @@ def test_topic_to_direct_to_fanout(side: Side, channel: Any) -> None:
     assert side.drain(channel, queue) == []
 
 
-@behaviour(111)
 def test_automatic_exchanges_end_one_another_in_a_loop(side: Side, channel: Any) -> None:
     first, second = (side.exchange(channel, "fanout", auto_delete=True) for _ in range(2))
     queue = side.queue(channel)
@@ -70,7 +65,6 @@ def test_automatic_exchanges_end_one_another_in_a_loop(side: Side, channel: Any)
     assert not side.exists(first, "exchange")
 
 
-@behaviour(112)
 def test_internal_exchanges_take_messages_only_through_bindings(side: Side, channel: Any) -> None:
     outer, inner = side.exchange(channel, "fanout"), side.exchange(channel, "fanout", internal=True)
     queue = side.queue(channel)
@@ -81,7 +75,6 @@ def test_internal_exchanges_take_messages_only_through_bindings(side: Side, chan
     assert side.code(lambda ch: ch.basic_publish(inner, "", b"2"), channel) == 403
 
 
-@behaviour(113)
 def test_alternates(side: Side, channel: Any) -> None:
     last = side.exchange(channel, "fanout")
     middle = side.exchange(channel, "direct", arguments={"alternate-exchange": last})
@@ -98,7 +91,6 @@ def test_alternates(side: Side, channel: Any) -> None:
     assert [body for *_, body in returned] == [b"lost"]
 
 
-@behaviour(114)
 def test_a_cycle_of_alternates_ends(side: Side, channel: Any) -> None:
     first, second = side.unique("x"), side.unique("x")
     side.exchange(channel, "direct", first, arguments={"alternate-exchange": second})
@@ -112,7 +104,6 @@ def test_a_cycle_of_alternates_ends(side: Side, channel: Any) -> None:
     assert [body for *_, body in returned] == [b"2"]
 
 
-@behaviour(113)
 def test_a_binding_that_leads_nowhere_is_one(side: Side, channel: Any) -> None:
     alternate, empty = side.exchange(channel, "fanout"), side.exchange(channel, "direct")
     exchange = side.exchange(channel, "direct", arguments={"alternate-exchange": alternate})
@@ -124,7 +115,6 @@ def test_a_binding_that_leads_nowhere_is_one(side: Side, channel: Any) -> None:
     assert side.drain(channel, queue) == [b"2"]
 
 
-@behaviour(115)
 def test_carbon_copies(side: Side, channel: Any) -> None:
     queues = [side.queue(channel) for _ in range(3)]
     headers = {"CC": [queues[1], queues[0], side.unique()], "BCC": [queues[2]]}
@@ -137,7 +127,6 @@ def test_carbon_copies(side: Side, channel: Any) -> None:
         assert channel.basic_get(queue, True)[0] is None
 
 
-@behaviour(153)
 @pytest.mark.parametrize(
     "change",
     [{"exchange_type": "fanout"}, {"durable": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "x"}}],

@@ -7,18 +7,15 @@ from typing import Any
 import pytest
 from support.threads import before, in_time
 
-from broker.behaviours import behaviour
-from broker.sides import Side, ack
+from broker.sides import Side, ack, server_versions
 
 
-@behaviour(151)
 def test_unused_queues_expire(side: Side, channel: Any) -> None:
     queue = side.queue(channel, arguments={"x-expires": 50})
     side.wait(0.2)
     side.eventually(lambda: not side.exists(queue), "its end", pause=0.2)  # because a look is a use
 
 
-@behaviour(151)
 def test_use_keeps_a_queue(side: Side) -> None:
     def attempt(lease: float) -> tuple[list[str], float]:
         channel, used = side.channel(), time.monotonic()
@@ -54,7 +51,6 @@ EIGHT: dict[str, Callable[[Any, str], object]] = {
 
 
 @pytest.mark.parametrize("operation", EIGHT)
-@behaviour(152)
 def test_another_connections_exclusive_queue(side: Side, operation: str) -> None:
     mine, other = side.connect(), side.connect()
     queue = side.unique()
@@ -65,7 +61,6 @@ def test_another_connections_exclusive_queue(side: Side, operation: str) -> None
     EIGHT[operation](channel, queue)
 
 
-@behaviour(152, 153)
 def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
     mine = side.connect()
     queue = side.unique()
@@ -88,14 +83,12 @@ def test_exclusive_queues_end_with_their_connection(side: Side) -> None:
     [{"durable": True}, {"auto_delete": True}, {"exclusive": True}, {"arguments": {"x-max-length": 5}}],
     ids=str,
 )
-@behaviour(153)
 def test_redeclaring_a_queue_otherwise(side: Side, channel: Any, queue: str, change: dict[str, Any]) -> None:
     channel.queue_declare(queue)
     code = side.code(lambda ch: ch.queue_declare(queue, **change), channel)
     assert code == (405 if "exclusive" in change else 406)
 
 
-@behaviour(153)
 def test_redeclaring_ones_own_exclusive_queue(side: Side, channel: Any) -> None:
     """Exclusive queues are never durable."""
     queue = side.queue(channel, exclusive=True, durable=True)
@@ -106,7 +99,6 @@ def test_redeclaring_ones_own_exclusive_queue(side: Side, channel: Any) -> None:
     assert side.code(lambda ch: ch.queue_declare(queue, exclusive=True, auto_delete=True)) == 406
 
 
-@behaviour(153)
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_automatic_queues_end_with_their_last_consumer(side: Side, channel: Any, how: str) -> None:
     other = side.channel()
@@ -123,7 +115,6 @@ def test_automatic_queues_end_with_their_last_consumer(side: Side, channel: Any,
     assert not side.exists(queue)
 
 
-@behaviour(153)
 def test_names(side: Side, channel: Any) -> None:
     with pytest.raises(side.exceptions.ShortStringTooLong):
         channel.queue_declare("q" * 256)
@@ -147,12 +138,11 @@ ASKED: list[tuple[dict[str, Any], int | None]] = [
 
 
 @pytest.mark.parametrize(("asked", "code"), ASKED, ids=str)
-@behaviour(since="3.10")
+@server_versions(since="3.10")
 def test_what_a_declaration_may_ask_for(side: Side, channel: Any, asked: dict[str, Any], code: int | None) -> None:
     assert side.code(lambda ch: side.queue(ch, **asked), channel) == code
 
 
-@behaviour()
 def test_the_empty_name_of_a_queue_that_is_gone(side: Side, channel: Any) -> None:
     channel.queue_delete(side.queue(channel))
     assert channel.queue_delete("").method.message_count == 0

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Recorder, Side
 
 PREFETCH = 5
@@ -21,27 +20,16 @@ def prefetching(side: Side, messages: int = 15, prefetch: int = PREFETCH, **opti
     return channel, queue, recorder
 
 
-def each_ack(channel: Any, tags: list[int]) -> None:
-    for tag in tags:
-        channel.basic_ack(tag)
-
-
-def each_nack(channel: Any, tags: list[int]) -> None:
-    for tag in tags:
-        channel.basic_nack(tag, requeue=False)
-
-
 SETTLING: dict[str, Callable[[Any, list[int]], object]] = {
-    "single ack": each_ack,
+    "single ack": lambda channel, tags: [channel.basic_ack(tag) for tag in tags],
     "multiple ack": lambda channel, tags: channel.basic_ack(tags[-1], multiple=True),
-    "single nack": each_nack,
+    "single nack": lambda channel, tags: [channel.basic_nack(tag, requeue=False) for tag in tags],
     "multiple nack": lambda channel, tags: channel.basic_nack(tags[-1], multiple=True, requeue=False),
     "multiple nack, requeued": lambda channel, tags: channel.basic_nack(tags[-1], multiple=True),
     "recover": lambda channel, tags: channel.basic_recover(requeue=True),
 }
 
 
-@behaviour(39, 40, 41, 42, 43, 44)
 @pytest.mark.parametrize("how", SETTLING)
 def test_settling_brings_as_many_more(side: Side, how: str) -> None:
     channel, _, recorder = prefetching(side)
@@ -52,7 +40,6 @@ def test_settling_brings_as_many_more(side: Side, how: str) -> None:
     assert recorder.bodies[PREFETCH:] == ([b"0", b"1", b"2", b"3", b"4"] if again else [b"5", b"6", b"7", b"8", b"9"])
 
 
-@behaviour(39)
 def test_a_get_gives_no_credit(side: Side) -> None:
     channel, queue, recorder = prefetching(side)
     method, _, body = channel.basic_get(queue)
@@ -61,7 +48,6 @@ def test_a_get_gives_no_credit(side: Side) -> None:
     assert len(recorder.bodies) == PREFETCH
 
 
-@behaviour(45)
 def test_publishing_tops_up_to_the_prefetch(side: Side) -> None:
     channel, queue, recorder = prefetching(side, messages=2)
     assert len(recorder.bodies) == 2
@@ -69,19 +55,12 @@ def test_publishing_tops_up_to_the_prefetch(side: Side) -> None:
     assert len(recorder.bodies) == PREFETCH
 
 
-@behaviour(46)
-def test_no_prefetch_without_acknowledgements(side: Side) -> None:
-    _, _, recorder = prefetching(side, auto_ack=True)
+@pytest.mark.parametrize("options", [{"auto_ack": True}, {"prefetch": 0}], ids=str)
+def test_without_acknowledgements_or_with_zero_there_is_no_prefetch(side: Side, options: dict[str, Any]) -> None:
+    _, _, recorder = prefetching(side, **options)
     assert len(recorder.bodies) == 15
 
 
-@behaviour(47)
-def test_a_prefetch_of_zero_is_none(side: Side) -> None:
-    _, _, recorder = prefetching(side, prefetch=0)
-    assert len(recorder.bodies) == 15
-
-
-@behaviour(39)
 def test_a_prefetch_is_for_consumers_that_start_later(side: Side, channel: Any, queue: str) -> None:
     before = side.consume(channel, queue)
     channel.basic_qos(prefetch_count=1)
@@ -90,7 +69,6 @@ def test_a_prefetch_is_for_consumers_that_start_later(side: Side, channel: Any, 
     assert (len(before.bodies), len(after.bodies)) == (9, 1)
 
 
-@behaviour(39)
 def test_both_limits_hold(side: Side, channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=2)
     channel.basic_qos(prefetch_count=3, global_qos=True)

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 from broker.sides import SERVER
 
@@ -35,9 +35,6 @@ requeued: 0
 closed: 404 False True True
 the channel is closed
 """,
-    "threaded_consumer": "20 True []\nTrue\n",
-    "publisher": "".join(f"{n - 1} {4 - n} {{'number': {n}}} {n} b'{n}'\n" for n in (2, 3, 4))
-    + "ChannelClosedByBroker 406\n",
 }
 ADDRESSES = [pytest.param("", id="manytail")] + (
     [pytest.param(SERVER, id="server", marks=pytest.mark.rabbitmq)] if SERVER else []
@@ -65,9 +62,7 @@ def test_a_program_does_the_same_on_both_sides(name: str, address: str, tmp_path
     program = tmp_path / f"{name}.py"
     program.write_text(pikas(name) if address else ours(name))
     environ = os.environ | {"AMQP_URL": f"amqp://guest:guest@{address or 'localhost'}/%2F"}
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", program], env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = run_command(sys.executable, "-W", "error", program, env=environ)
     assert (ran.stdout, ran.returncode) == (PRINTED[name], 0), ran.stderr
 
 
@@ -89,7 +84,5 @@ channel.basic_consume("q", lambda channel, method, properties, body: print(body)
 channel.basic_publish("", "q", "hello")
 channel.connection.process_data_events(None)
 """
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = run_command(sys.executable, "-W", "error", "-c", code)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("b'hello'\n", "", 0)

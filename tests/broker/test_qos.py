@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from support.threads import DEADLINE
 
-from broker.behaviours import behaviour
 from broker.sides import Recorder, Side
 
 
@@ -27,7 +26,6 @@ def held(side: Side, limit: int) -> tuple[Any, str, Recorder]:
     return channel, queue, recorder
 
 
-@behaviour(26)
 def test_a_consumer_that_need_not_acknowledge_uses_nothing_up(side: Side, channel: Any, queue: str) -> None:
     recorder = side.consume(channel, queue, auto_ack=True)
     channel.basic_qos(prefetch_count=1, global_qos=True)
@@ -35,7 +33,6 @@ def test_a_consumer_that_need_not_acknowledge_uses_nothing_up(side: Side, channe
     assert len(recorder.bodies) == 4
 
 
-@behaviour(27)
 def test_an_exhausted_limit_holds_back_those_that_need_not_acknowledge(side: Side) -> None:
     channel = limited(side, 1)
     held, free = side.queue(channel), side.queue(channel)
@@ -49,7 +46,6 @@ def test_an_exhausted_limit_holds_back_those_that_need_not_acknowledge(side: Sid
 
 
 @pytest.mark.parametrize(("limit", "multiple", "queues"), list(itertools.product((1, 2), (False, True), (1, 2))))
-@behaviour(28)
 def test_exactly_the_limit_is_delivered(side: Side, limit: int, multiple: bool, queues: int) -> None:
     channel = limited(side, limit)
     names = [side.queue(channel) for _ in range(queues)]
@@ -76,7 +72,6 @@ def test_exactly_the_limit_is_delivered(side: Side, limit: int, multiple: bool, 
         assert tags() == seen
 
 
-@behaviour(29)
 def test_queues_that_share_a_limit_all_get_on(side: Side) -> None:
     channel = limited(side, 1)
     queues = [side.queue(channel) for _ in range(3)]
@@ -89,7 +84,6 @@ def test_queues_that_share_a_limit_all_get_on(side: Side) -> None:
     assert {len(each.bodies) for each in recorder} == {60}
 
 
-@behaviour(31)
 def test_a_cancelled_consumer_gets_nothing_and_the_limit_stays(side: Side) -> None:
     channel = limited(side, 1)
     queue = side.queue(channel)
@@ -102,7 +96,6 @@ def test_a_cancelled_consumer_gets_nothing_and_the_limit_stays(side: Side) -> No
         assert len(recorder.bodies) == 1
 
 
-@behaviour(32, 37)
 def test_a_limit_set_late_counts_what_is_held(side: Side, channel: Any, queue: str) -> None:
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, 1, 2)
@@ -114,7 +107,6 @@ def test_a_limit_set_late_counts_what_is_held(side: Side, channel: Any, queue: s
 
 
 @pytest.mark.parametrize("multiple", [False, True])
-@behaviour(32, 37)
 def test_uncommitted_acks_do_not_count_in_a_limit_set_late(
     side: Side, channel: Any, queue: str, multiple: bool
 ) -> None:
@@ -132,7 +124,6 @@ def test_uncommitted_acks_do_not_count_in_a_limit_set_late(
     assert len(recorder.bodies) == 5 + 3
 
 
-@behaviour(32)
 def test_a_limit_set_late_leaves_consumers_of_quorum_queues_alone(side: Side, channel: Any) -> None:
     """What they hold then counts, and what they ack gives credit. What they get later does not count."""
     other = side.channel()
@@ -161,7 +152,6 @@ def test_a_limit_set_late_leaves_consumers_of_quorum_queues_alone(side: Side, ch
     assert counts(10) == (2, 10)
 
 
-@behaviour(11)
 @pytest.mark.parametrize("count", [-1, 65536])
 def test_a_prefetch_is_a_number_of_sixteen_bits(channel: Any, count: int) -> None:
     import struct
@@ -179,14 +169,12 @@ def test_a_prefetch_is_a_number_of_sixteen_bits(channel: Any, count: int) -> Non
         (1, {"prefetch_count": 1}, 5),  # that of consumers takes the channel's away
     ],
 )
-@behaviour(25, 33, 35)
 def test_a_higher_limit_or_none_lets_more_through(side: Side, limit: int, qos: dict[str, Any], more: int) -> None:
     channel, _, recorder = held(side, limit)
     channel.basic_qos(**qos)
     assert len(recorder.bodies) == limit + more
 
 
-@behaviour(34)
 def test_lowering_the_limit_stops_until_enough_is_acknowledged(side: Side) -> None:
     channel, _, recorder = held(side, 2)
     channel.basic_qos(prefetch_count=1, global_qos=True)
@@ -196,7 +184,6 @@ def test_lowering_the_limit_stops_until_enough_is_acknowledged(side: Side) -> No
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-@behaviour(28)
 def test_transacted_acks_free_the_limit_at_the_commit(side: Side, limit: int) -> None:
     channel, _, recorder = held(side, limit)
     channel.tx_select()
@@ -207,15 +194,13 @@ def test_transacted_acks_free_the_limit_at_the_commit(side: Side, limit: int) ->
         assert len(recorder.tags) == delivered
 
 
-@behaviour(38)
 def test_recover_frees_the_limit_and_redelivers(side: Side) -> None:
     channel, _, recorder = held(side, 1)
     channel.basic_recover(requeue=True)
-    assert (recorder.bodies, recorder.redelivered) == ([b"0", b"0"], [False, True])
+    assert (recorder.bodies, recorder.redelivered, recorder.tags) == ([b"0", b"0"], [False, True], [1, 2])
 
 
 @pytest.mark.parametrize("limits", [(2,), (1, 2)])
-@behaviour(30, 36)
 def test_consumers_of_a_queue_take_turns_within_the_limits_of_their_channels(side: Side, limits: Any) -> None:
     channels = [limited(side, limit) for limit in limits]
     queue = side.queue(channels[0])

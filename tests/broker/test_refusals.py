@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side, ack
 
 
@@ -23,7 +22,7 @@ def consume(priority: object) -> Callable[..., Any]:
     return lambda side, channel, queue: channel.basic_consume(queue, ack, arguments={"x-priority": priority})
 
 
-# The behaviour's number or 0, the code, and a call on a channel of its own that has declared no queue.
+# The number in docs/design/broker.md or 0, the code, and a call on a channel of its own that has declared no queue.
 REFUSED: list[tuple[int, int, Callable[[Side, Any, str], object]]] = [
     (24, 540, lambda side, channel, queue: channel.basic_qos(prefetch_size=1)),
     (0, 540, lambda side, channel, queue: channel.flow(False)),
@@ -86,10 +85,8 @@ def declared(side: Side) -> tuple[set[Any], set[Any]]:
 
 
 @pytest.mark.parametrize(("number", "code", "call"), REFUSED)
-@behaviour(24, 48, 63, 65, 82, 85, 86, 91, 92, 100, 101, 103, 104, 105, 106, 115, 124, 137, 150, 151)
 def test_what_is_refused(side: Side, queue: str, number: int, code: int, call: Callable[..., object]) -> None:
-    """A channel that is refused something is closed, and nothing else changes. The table's numbers are those of the
-    mark."""
+    """A channel that is refused something is closed, and nothing else changes."""
     before = declared(side)
     assert side.code(lambda channel: call(side, channel, queue)) == code
     assert declared(side) == before

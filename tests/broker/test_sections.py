@@ -68,23 +68,6 @@ def test_sections_of_many_threads_exclude_one_another_and_end_with_their_effects
     assert not sections.locked()
 
 
-def test_all_who_sleep_get_their_turn() -> None:
-    """A release wakes one thread at a time: the release of each wakes the next."""
-    for _ in range(count(20, 1_000)):
-        sections = Numbered()
-        turns = []
-
-        def take_turn(number: int, sections: Numbered = sections, turns: list[int] = turns) -> None:
-            with sections:
-                turns.append(number)
-
-        with Threads() as threads, sections:
-            for number in range(4):
-                threads.start(take_turn, number)
-            wait_until(partial(all_sleep, sections, 4))
-        assert sorted(turns) == [0, 1, 2, 3]
-
-
 def test_a_section_does_not_begin_inside_another_one_of_its_thread() -> None:
     sections = Numbered()
     with sections:
@@ -194,50 +177,6 @@ def interrupted_while_it_sleeps(sections: Sections, handler: Any, before_release
         assert not holder.is_alive()
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
-def test_a_signal_handler_that_sleeps_for_the_lock_is_the_only_call_of_its_thread_that_sleeps() -> None:
-    """A release must not wake the call that the handler interrupts: it cannot go on before the handler ends."""
-    sections, in_handler = Numbered(), Event()
-    asleep, turns = [], []
-
-    def handler(number: int, frame: Any) -> None:
-        asleep.append(sections.sleeping)
-        in_handler.set()
-        if not asleep[0]:
-            with sections:
-                turns.append(number)
-
-    def until_the_handler_sleeps() -> None:
-        assert in_handler.wait(DEADLINE)
-        wait_until(partial(all_sleep, sections, 1))
-
-    interrupted_while_it_sleeps(sections, handler, until_the_handler_sleeps, lambda: None)
-    assert (asleep, turns) == ([0], [signal.SIGUSR1])
-    assert not sections.locked()
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals for a thread")
-def test_a_call_whose_handler_runs_does_not_count_as_one_that_will_look() -> None:
-    """The lock is released and taken again while the handler runs. Then the handler sleeps for it, and is woken."""
-    sections, in_handler, taken = Numbered(), Event(), Event()
-    turns = []
-
-    def handler(number: int, frame: Any) -> None:
-        in_handler.set()
-        assert taken.wait(DEADLINE)
-        with sections:
-            turns.append(number)
-
-    def take_it_again() -> None:
-        with sections:
-            taken.set()
-            wait_until(partial(all_sleep, sections, 1))
-
-    interrupted_while_it_sleeps(sections, handler, partial(in_handler.wait, DEADLINE), take_it_again)
-    assert turns == [signal.SIGUSR1]
-    assert not sections.locked()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import threading
 import time
-from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -315,17 +314,6 @@ def test_what_will_not_run_is_let_go_of(connection: BlockingConnection, channel:
     began = time.monotonic()
     connection.process_data_events(0.01)
     assert time.monotonic() - began >= 0.01
-
-
-def test_ctrl_c_ends_the_wait_and_the_connection_goes_on(connection: BlockingConnection, channel: Any) -> None:
-    channel.basic_consume("q", stop_at(b"", print))
-    with Threads() as threads:
-        interrupts = threads.start(lambda: (wait_until(lambda: connection._dispatch._server), interrupt_main()))
-        with pytest.raises(KeyboardInterrupt):
-            channel.start_consuming()
-        interrupts.result()
-    publish(channel, b"")
-    channel.start_consuming()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")

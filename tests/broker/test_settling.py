@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side
 
 KINDS: dict[str, dict[str, Any]] = {"classic": {}, "quorum": {"durable": True, "arguments": {"x-queue-type": "quorum"}}}
@@ -23,7 +22,6 @@ def take(channel: Any, queue: str, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@behaviour(55)
 def test_requeued_is_redelivered_to_another(side: Side, kind: str) -> None:
     channel, queue = filled(side, "one", **KINDS[kind])
     side.settle()
@@ -38,7 +36,6 @@ def test_requeued_is_redelivered_to_another(side: Side, kind: str) -> None:
 
 @pytest.mark.parametrize("method", ["ack", "nack", "reject"])
 @pytest.mark.parametrize("again", ["ack", "nack", "reject"])
-@behaviour(57, 64)
 def test_a_settled_tag_is_unknown(side: Side, method: str, again: str) -> None:
     channel, queue = filled(side, "one")
     (tag,) = take(channel, queue, 1)
@@ -47,32 +44,7 @@ def test_a_settled_tag_is_unknown(side: Side, method: str, again: str) -> None:
     assert channel.is_closed
 
 
-@behaviour(61)
-def test_recover_redelivers_to_the_same_consumer(side: Side) -> None:
-    channel, queue = filled(side, "one")
-    recorder = side.consume(channel, queue)
-    side.settle()
-    channel.basic_recover(requeue=True)
-    assert (recorder.bodies, recorder.redelivered, recorder.tags) == ([b"one", b"one"], [False, True], [1, 2])
-
-
 @pytest.mark.parametrize("what", ["channel", "connection"])
-@behaviour(67, 68)
-def test_closing_requeues_deliveries(side: Side, what: str) -> None:
-    channel, queue = filled(side, *range(3))
-    mine = side.connect()
-    consuming = side.channel(mine)
-    recorder = side.consume(consuming, queue)
-    assert len(recorder.bodies) == 3
-    (consuming if what == "channel" else mine).close()
-    side.settle()
-    got = [channel.basic_get(queue, True) for _ in range(4)]
-    assert [(method.redelivered, body) for method, _, body in got[:3]] == [(True, b"0"), (True, b"1"), (True, b"2")]
-    assert got[3][0] is None
-
-
-@pytest.mark.parametrize("what", ["channel", "connection"])
-@behaviour(69)
 def test_thousands_in_flight_all_come_back_once(side: Side, channel: Any, queue: str, what: str) -> None:
     for number in range(2000):
         channel.basic_publish("", queue, str(number).encode())
@@ -86,7 +58,6 @@ def test_thousands_in_flight_all_come_back_once(side: Side, channel: Any, queue:
 
 @pytest.mark.parametrize("acked", [0, 3])
 @pytest.mark.parametrize("cancel", [False, True])
-@behaviour(70, 71, 72, 73)
 def test_what_a_partial_consumer_did_not_acknowledge_comes_back(side: Side, acked: int, cancel: bool) -> None:
     channel, queue = filled(side, *range(10))
     consuming = side.channel()
@@ -116,7 +87,6 @@ SETTLED: list[tuple[Callable[[Any, list[int]], object], bytes]] = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("settle", "left"), SETTLED)
-@behaviour(55, 56, 58, 59, 60, 65, 66, 67)
 def test_what_was_not_settled_comes_back_at_the_end(side: Side, kind: str, settle: Any, left: bytes) -> None:
     channel, queue = filled(side, *range(4), **KINDS[kind])
     tags = take(channel, queue, 4)

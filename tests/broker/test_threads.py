@@ -1,5 +1,6 @@
 """What this broker adds to the rules of the server: callbacks on an executor, calls from any thread."""
 
+import contextlib
 import gc
 import re
 import signal
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 from support.threads import Threads, acting_when, ctrl_c, run_all, wait_asleep, wait_until
 
-from broker.behaviours import behaviour
 from broker.sides import DEADLINE
 from manytail import ClosedError
 from manytail.broker import Broker, Channel, Connection, _runtime, exceptions
@@ -64,29 +64,6 @@ def test_a_callback_may_publish_to_a_queue_that_only_its_own_channel_drains(conn
     channel.basic_publish("", "own", b"first")
     channel.start_consuming()
     assert seen == 3001
-
-
-def test_one_worker_is_enough_for_callbacks_that_publish_to_one_another(broker: Broker) -> None:
-    connection = broker.connect(max_workers=1)
-    channels = [connection.channel() for _ in range(2)]
-    for name in ("ping", "pong"):
-        channels[0].queue_declare(name)
-    done = threading.Event()
-
-    def hand_on(to: str) -> Any:
-        def callback(channel: Channel, method: Any, properties: Any, body: int) -> None:
-            channel.basic_ack(method.delivery_tag)
-            if body == 0:
-                done.set()
-            else:
-                channel.basic_publish("", to, body - 1)
-
-        return callback
-
-    channels[0].basic_consume("ping", hand_on("pong"))
-    channels[1].basic_consume("pong", hand_on("ping"))
-    channels[0].basic_publish("", "ping", 500)
-    awaited(done)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -144,27 +121,6 @@ def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: i
         )
 
 
-def test_one_consumer_without_requeues_sees_each_publishers_order(channel: Channel) -> None:
-    seen: list[tuple[int, int]] = []
-    done = threading.Event()
-
-    def callback(channel: Channel, method: Any, properties: Any, body: tuple[int, int]) -> None:
-        seen.append(body)
-        if len(seen) == 2000:
-            done.set()
-
-    channel.basic_consume("q", callback, auto_ack=True)
-
-    def publish(publisher: int) -> None:
-        for number in range(500):
-            channel.basic_publish("", "q", (publisher, number))
-
-    run_all(*[partial(publish, publisher) for publisher in range(4)])
-    awaited(done)
-    for publisher in range(4):
-        assert [number for who, number in seen if who == publisher] == list(range(500))
-
-
 def test_channels_run_in_parallel(connection: Connection) -> None:
     meeting = threading.Barrier(3)
     for index in range(2):
@@ -173,31 +129,6 @@ def test_channels_run_in_parallel(connection: Connection) -> None:
         channel.basic_consume(f"q{index}", lambda *_: meeting.wait(DEADLINE), auto_ack=True)
         channel.basic_publish("", f"q{index}", b"")
     meeting.wait(DEADLINE)
-
-
-def test_a_callback_that_raises_closes_its_channel_and_start_consuming_raises_that(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Called if start_consuming is not waiting yet.
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    channel, other = connection.channel(), connection.channel()
-    channel.queue_declare("q")
-    channel.basic_publish("", "q", b"1")
-    begun = threading.Event()
-
-    def callback(*_: Any) -> None:
-        awaited(begun)
-        raise LookupError("mine")
-
-    channel.basic_consume("q", callback)
-    timer = threading.Timer(0.05, begun.set)
-    timer.start()
-    with pytest.raises(LookupError, match="mine"):
-        channel.start_consuming()
-    timer.join()
-    assert channel.is_closed
-    method, _, body = other.basic_get("q")
-    assert (body, method.redelivered) == (b"1", True)
 
 
 def test_a_callback_that_raises_with_nobody_waiting(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +162,6 @@ def test_the_brokers_refusal_in_a_callback_is_raised_by_start_consuming(channel:
         channel.start_consuming()
 
 
-@behaviour(16)
 def test_a_given_executor_is_not_shut_down_ours_is(broker: Broker) -> None:
     with ThreadPoolExecutor(1) as given:
         connection = broker.connect(executor=given)
@@ -311,54 +241,42 @@ def test_a_callback_may_end_what_it_runs_in(connection: Connection, channel: Cha
     awaited(done)
 
 
-@pytest.mark.parametrize("how", ["cancel", "close channel", "close connection"])
-def test_ending_from_outside_waits_for_the_callback(connection: Connection, channel: Channel, how: str) -> None:
-    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
-    channel.basic_consume("q", lambda *_: (entered.set(), awaited(leave), left.set()), consumer_tag="tag")
-    for _ in range(3):
-        channel.basic_publish("", "q", b"")
-    awaited(entered)
-    with Threads() as threads:
-        end = threads.start(lambda: (ENDS[how](connection, channel), left.is_set()))
-        wait_until(lambda: not channel.consumer_tags)
-        wait_asleep(end)
-        leave.set()
-        assert end.result()[1]
+FROM_OUTSIDE = ENDS | {"close broker": lambda connection, channel: connection._broker.close()}
+CLOSED: dict[str, Callable[[Connection, Channel], object]] = {
+    "nothing": lambda connection, channel: None,
+    "channel": lambda connection, channel: channel.close(),
+    "channel, by the broker": lambda connection, channel: channel.basic_ack(99),
+    "connection": lambda connection, channel: connection.close(),
+}
 
 
 @pytest.mark.parametrize(
-    ("closed", "closer"),
+    ("closed", "how"),
     [
-        ("channel", "connection"),
-        ("channel", "broker"),
-        ("channel by the broker", "connection"),
-        ("channel by the broker", "broker"),
-        ("connection", "broker"),
+        *(("nothing", how) for how in ("cancel", "close channel", "close connection")),
+        *(("channel", how) for how in ("close connection", "close broker")),
+        *(("channel, by the broker", how) for how in ("close connection", "close broker")),
+        ("connection", "close broker"),
     ],
 )
-def test_the_end_waits_for_a_callback_whose_channel_is_closed(broker: Broker, closed: str, closer: str) -> None:
-    connection = broker.connect(max_workers=2)
-    channel = connection.channel()
-    channel.queue_declare("q")
-    leave, left = threading.Event(), threading.Event()
+def test_an_end_waits_for_the_callback_whatever_that_has_closed(
+    connection: Connection, channel: Channel, closed: str, how: str
+) -> None:
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
 
     def callback(*_: Any) -> None:
-        if closed == "channel":
-            channel.close()
-        elif closed == "connection":
-            connection.close()
-        else:
-            with pytest.raises(exceptions.ChannelClosedByBroker):
-                channel.basic_ack(99)
+        with contextlib.suppress(exceptions.ChannelClosedByBroker):
+            CLOSED[closed](connection, channel)
+        entered.set()
         awaited(leave)
         left.set()
 
-    channel.basic_consume("q", callback)
+    channel.basic_consume("q", callback, consumer_tag="tag")
     channel.basic_publish("", "q", b"")
-    wait_until(lambda: channel.is_closed)
+    awaited(entered)
     with Threads() as threads:
-        end = threads.start(lambda: (connection.close() if closer == "connection" else broker.close(), left.is_set()))
-        wait_until(lambda: connection.is_closed)
+        end = threads.start(lambda: (FROM_OUTSIDE[how](connection, channel), left.is_set()))
+        wait_until(lambda: not channel.consumer_tags if closed == "nothing" else connection.is_closed)
         wait_asleep(end)
         leave.set()
         assert end.result()[1]
@@ -432,38 +350,8 @@ def test_cancelling_on_a_closed_channel_is_nothing(channel: Channel) -> None:
     channel.stop_consuming(tag)
 
 
-def test_after_cancel_no_callback_begins(channel: Channel) -> None:
-    for _ in range(20):
-        seen: list[int] = []
-        tag = channel.basic_consume("q", lambda ch, method, properties, body, seen=seen: seen.append(body))
-        for number in range(50):
-            channel.basic_publish("", "q", number)
-        channel.basic_cancel(tag)
-        count = len(seen)
-        held, ready = channel.queue_declare("q", passive=True).method.message_count, len(channel._state.unacked)
-        assert held + ready == 50
-        assert len(seen) == count
-        assert ready == count
-        channel.basic_ack(0, multiple=True)
-        channel.queue_purge("q")
-
-
-def test_start_consuming_waits_until_the_last_callback_has_ended(channel: Channel) -> None:
-    after: list[int] = []
-
-    def callback(channel: Channel, *_: Any) -> None:
-        channel.stop_consuming()
-        time.sleep(0.05)
-        after.append(1)
-
-    channel.basic_consume("q", callback)
-    channel.basic_publish("", "q", b"")
-    channel.start_consuming()
-    assert after == [1]
-
-
-def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone_and_closes_the_channel(
+    connection: Connection, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no consumer any more, and start_consuming waits for the end of the callback."""
     hooked: list[Any] = []
@@ -481,7 +369,9 @@ def test_what_a_callback_raises_last_is_raised_by_start_consuming_alone(
     channel.basic_publish("", "q", b"")
     with pytest.raises(LookupError, match="mine"):
         channel.start_consuming()
-    assert hooked == []
+    assert (hooked, channel.is_closed) == ([], True)
+    method, _, body = connection.channel().basic_get("q")
+    assert (body, method.redelivered) == (b"", True)
 
 
 def test_consume_yields_in_the_callers_thread(channel: Channel) -> None:
@@ -671,21 +561,14 @@ def test_the_timer_thread_waits_for_another_timer_before_it_ends(
         assert not timers._wait_and_call()
 
 
-@pytest.mark.parametrize("whose", ["channel", "connection"])
-def test_process_data_events_without_a_limit_waits_for_a_callback(
-    connection: Connection, channel: Channel, whose: str
-) -> None:
+def test_process_data_events_without_a_limit_waits_for_a_callback(connection: Connection, channel: Channel) -> None:
     ran: list[int] = []
     channel.basic_consume("q", lambda *_: ran.append(1), auto_ack=True)
-    if whose == "channel":
-        timer = threading.Timer(0.05, lambda: channel.basic_publish("", "q", b""))
-        timer.start()
-    else:
-        connection.call_later(0.05, lambda: ran.append(1))
+    timer = threading.Timer(0.05, channel.basic_publish, ("", "q", b""))
+    timer.start()
     connection.process_data_events(None)
     assert ran == [1]
-    if whose == "channel":
-        timer.join()
+    timer.join()
 
 
 def test_calls_that_interrupt_another_call_are_put_off(connection: Connection) -> None:
@@ -761,19 +644,6 @@ def test_what_has_no_property_is_refused_and_nothing_is_published(channel: Chann
     assert channel.queue_purge("q").method.message_count == 0
 
 
-def test_closing_twice(broker: Broker) -> None:
-    connection = broker.connect(max_workers=1)
-    channel = connection.channel()
-    channel.close()
-    with pytest.raises(exceptions.ChannelWrongStateError):
-        channel.close()
-    connection.close()
-    with pytest.raises(exceptions.ConnectionWrongStateError):
-        connection.close()
-    broker.close()
-    broker.close()
-
-
 def test_a_hard_error_closes_the_connection_and_its_channels(connection: Connection) -> None:
     channel, other = connection.channel(), connection.channel()
     with pytest.raises(exceptions.ConnectionClosedByBroker) as raised:
@@ -803,18 +673,3 @@ def test_a_broker_that_is_dropped_goes_without_a_word(recwarn: pytest.WarningsRe
         for _ in range(3):
             gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
-
-
-def test_a_closed_broker_is_freed(broker: Broker) -> None:
-    import weakref
-
-    connection = broker.connect(max_workers=1)
-    channel = connection.channel()
-    channel.queue_declare("q")
-    channel.basic_publish("", "q", b"")
-    broker.close()
-    references = [weakref.ref(each) for each in (connection, channel)]
-    del connection, channel
-    for _ in range(10):
-        gc.collect()
-    assert [reference() for reference in references] == [None, None]

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from broker.behaviours import behaviour
 from broker.sides import Side
 
 
@@ -20,29 +19,16 @@ def take(channel: Any, queue: str, count: int) -> list[int]:
     return [channel.basic_get(queue)[0].delivery_tag for _ in range(count)]
 
 
-@behaviour(74)
-def test_publishes_are_seen_at_the_commit(side: Side) -> None:
+@pytest.mark.parametrize("calls", [["tx_commit"], ["tx_rollback", "tx_commit"], ["close"]])
+def test_publishes_are_seen_at_the_commit_or_dropped(side: Side, calls: list[str]) -> None:
     channel, queue = transacted(side)
     side.publish(channel, queue, 1, 2)
     assert side.count(channel, queue) == 0
-    channel.tx_commit()
-    assert side.drain(side.channel(), queue) == [b"1", b"2"]
+    for call in calls:
+        getattr(channel, call)()
+    assert side.drain(side.channel(), queue) == ([b"1", b"2"] if calls == ["tx_commit"] else [])
 
 
-@pytest.mark.parametrize("how", ["rollback", "close"])
-@behaviour(75)
-def test_publishes_are_dropped(side: Side, how: str) -> None:
-    channel, queue = transacted(side)
-    side.publish(channel, queue, 1)
-    if how == "rollback":
-        channel.tx_rollback()
-        channel.tx_commit()
-    else:
-        channel.close()
-    assert side.drain(side.channel(), queue) == []
-
-
-@behaviour(102)
 def test_a_transacted_message_is_returned_after_the_commit(side: Side) -> None:
     channel, _ = transacted(side)
     returned = side.returned(channel)
@@ -54,7 +40,6 @@ def test_a_transacted_message_is_returned_after_the_commit(side: Side) -> None:
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
-@behaviour(74, 145)
 def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: str) -> None:
     """All the rest of the transaction takes effect before that."""
     channel, queue = transacted(side, "acked", "got", "left")
@@ -66,7 +51,6 @@ def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: 
     assert side.drain(side.channel(), queue) == [b"got", b"left"]
 
 
-@behaviour(74, 102)
 def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None:
     """By their names. The exchange is asked at the publish."""
     channel, other = transacted(side)[0], side.channel()
@@ -87,7 +71,6 @@ def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None
     assert side.drain(other, again) == [b"both"]
 
 
-@behaviour(123)
 def test_transactions_and_confirms_exclude_one_another(side: Side, channel: Any) -> None:
     channel.tx_select()
     assert side.code(lambda ch: ch.confirm_delivery(), channel) == 406
@@ -101,7 +84,6 @@ SETTLE = ("ack", "nack", "reject")
 
 @pytest.mark.parametrize("method", SETTLE)
 @pytest.mark.parametrize("tag", ["unknown", "uncommitted"])
-@behaviour(79)
 def test_a_wrong_tag_fails_before_the_commit(side: Side, method: str, tag: str) -> None:
     channel, queue = transacted(side, 1)
     (known,) = take(channel, queue, 1)
@@ -113,7 +95,6 @@ def test_a_wrong_tag_fails_before_the_commit(side: Side, method: str, tag: str) 
 
 @pytest.mark.parametrize("method", SETTLE)
 @pytest.mark.parametrize("end", ["commit", "rollback", "recover", "close"])
-@behaviour(76, 77, 78, 81, 83, 84)
 def test_settling_takes_effect_at_the_commit(side: Side, method: str, end: str) -> None:
     """Until then, and after a rollback, the messages stay with the channel. What is settled does not recover."""
     channel, queue = transacted(side, *range(3))
@@ -135,7 +116,6 @@ def test_settling_takes_effect_at_the_commit(side: Side, method: str, end: str) 
     assert side.drain(side.channel(), queue) == left
 
 
-@behaviour(62, 80)
 def test_automatic_acks_are_outside(side: Side) -> None:
     channel, queue = transacted(side, *range(2))
     assert len(side.consume(channel, queue, auto_ack=True).bodies) == 2

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from support.threads import before, in_time
 
-from broker.behaviours import behaviour
 from broker.sides import Side
 
 LONG = 3_600_000
@@ -16,7 +15,6 @@ def with_ttl(side: Side, ttl: int, **options: Any) -> tuple[Any, str]:
     return channel, side.queue(channel, x_message_ttl=ttl, **options)
 
 
-@behaviour(137, 144)
 def test_ttls_that_are_fine(side: Side) -> None:
     channel, queue = with_ttl(side, 10)
     channel.queue_declare(queue, arguments={"x-message-ttl": 10})
@@ -25,7 +23,6 @@ def test_ttls_that_are_fine(side: Side) -> None:
     assert side.code(lambda ch: ch.queue_declare(queue)) == 406
 
 
-@behaviour(138)
 def test_what_is_expired_is_not_got(side: Side) -> None:
     channel, queue = with_ttl(side, LONG)
     side.publish(channel, queue, 1, expiration="20")
@@ -35,14 +32,6 @@ def test_what_is_expired_is_not_got(side: Side) -> None:
     assert side.drain(channel, queue) == [b"2", b"3"]
 
 
-@behaviour(138)
-def test_whole_queues_expire(side: Side) -> None:
-    channel, queue = with_ttl(side, 50)
-    side.publish(channel, queue, *range(5))
-    side.eventually(lambda: side.count(channel, queue) == 0, "their end")
-
-
-@behaviour(139)
 def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
     def attempt(ttl: float) -> None:
         channel, queue = with_ttl(side, int(1000 * ttl))
@@ -56,7 +45,6 @@ def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
     in_time(attempt, 0.2, 2, 20)
 
 
-@behaviour(140)
 def test_a_requeue_keeps_the_clock(side: Side) -> None:
     def attempt(ttl: float) -> None:
         channel, queue = with_ttl(side, int(1000 * ttl))
@@ -71,7 +59,6 @@ def test_a_requeue_keeps_the_clock(side: Side) -> None:
     in_time(attempt, 0.1, 2, 20)
 
 
-@behaviour(141)
 def test_a_ttl_of_zero_is_for_consumers_that_are_there(side: Side) -> None:
     channel, queue = with_ttl(side, 0)
     side.publish(channel, queue, "nobody there")
@@ -84,7 +71,6 @@ def test_a_ttl_of_zero_is_for_consumers_that_are_there(side: Side) -> None:
     assert side.count(channel, queue) == 0
 
 
-@behaviour(142)
 def test_an_expired_message_behind_a_live_one(side: Side) -> None:
     channel, queue = with_ttl(side, LONG)
     side.publish(channel, queue, "live")
@@ -96,7 +82,6 @@ def test_an_expired_message_behind_a_live_one(side: Side) -> None:
     assert side.count(channel, queue) == 0
 
 
-@behaviour(142)
 def test_what_comes_to_the_head_expires_then(side: Side, channel: Any) -> None:
     """By the timer too, without another event of the queue."""
     dead = side.queue(channel)
@@ -111,7 +96,6 @@ def test_what_comes_to_the_head_expires_then(side: Side, channel: Any) -> None:
 
 
 @pytest.mark.parametrize(("queue_ttl", "message_ttl"), [(20, LONG), (LONG, 20)])
-@behaviour(143)
 def test_the_shorter_one_holds(side: Side, queue_ttl: int, message_ttl: int) -> None:
     channel, queue = with_ttl(side, queue_ttl)
     side.publish(channel, queue, 1, expiration=str(message_ttl))

@@ -3,7 +3,6 @@
 import gc
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -236,9 +235,9 @@ def test_bodies_that_reach_no_queue_are_let_go_outside(connection: Connection, s
     assert spy.calls == ["Body.__del__"] * 6
 
 
-def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connection, spy: Spy) -> None:
+def test_bodies_and_properties_that_expire_are_let_go_off_the_timer_thread(connection: Connection, spy: Spy) -> None:
     """A finalizer that waits does not delay other timers."""
-    gone, ran = threading.Event(), threading.Event()
+    gone, gone_too, ran = threading.Event(), threading.Event(), threading.Event()
     channel = connection.channel()
     channel.queue_declare("q", arguments={"x-message-ttl": 1})
     channel.queue_declare("dead")
@@ -247,17 +246,11 @@ def test_bodies_that_expire_are_let_go_off_the_timer_thread(connection: Connecti
     )
     channel.basic_consume("dead", lambda *_: (spy("callback"), ran.set()), auto_ack=True)
     channel.basic_publish("", "q", Body(spy, gone))
+    channel.basic_publish("", "q", b"", BasicProperties(correlation_id=Body(spy, gone_too)))
     channel.basic_publish("", "q2", b"")
     assert ran.wait(DEADLINE)
-    wait_until(gone.is_set, "the body to be let go")  # without the GIL this thread frees it, because it made it
-
-
-def test_properties_that_expire_are_let_go_off_the_timer_thread(connection: Connection, spy: Spy) -> None:
-    gone = threading.Event()
-    channel = connection.channel()
-    channel.queue_declare("q", arguments={"x-message-ttl": 1})
-    channel.basic_publish("", "q", b"", BasicProperties(correlation_id=Body(spy, gone)))
-    wait_until(gone.is_set, "the property to be let go")
+    # Without the GIL this thread frees them, because it made them.
+    wait_until(lambda: gone.is_set() and gone_too.is_set(), "both to be let go")
 
 
 def test_plain_messages_that_expire_start_no_thread(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,25 +333,3 @@ def test_a_log_handler_is_called_outside(connection: Connection, spy: Spy) -> No
     finally:
         logger.removeHandler(handler)
     assert len(spy.calls) == 1
-
-
-def test_a_finalizer_may_wait_for_another_thread_that_uses_the_broker(connection: Connection) -> None:
-    """Inside a section this would be a deadlock."""
-    channel, other = connection.channel(), connection.channel()
-    channel.queue_declare("q", arguments={"x-max-length": 1})
-    counted: list[int] = []
-
-    class Waits:
-        def __del__(self) -> None:
-            thread = threading.Thread(
-                target=lambda: counted.append(other.queue_declare("q", passive=True).method.message_count)
-            )
-            thread.start()
-            thread.join(DEADLINE)
-
-    channel.basic_publish("", "q", Waits())
-    channel.basic_publish("", "q", b"next")
-    deadline = time.monotonic() + DEADLINE
-    while not counted and time.monotonic() < deadline:
-        gc.collect()
-    assert counted == [1]

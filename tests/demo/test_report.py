@@ -50,16 +50,15 @@ def plots(text: str) -> dict[str, str]:
     return {name: base64.b64decode(data).decode() for name, data in found}
 
 
-def test_it_loads_nothing_from_anywhere():
-    text = page(TALLY, USUAL)
-    assert "<script" not in text
-    assert "<link" not in text
-    assert "@import" not in text
-    assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)"', text))
-
-
-def test_it_shows_the_figures_of_the_run():
+def test_it_shows_the_figures_of_the_run_with_plots_and_loads_nothing():
     text = page(TALLY)
+    assert re.findall("<script|<link|@import", text) == []
+    assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)"', text))
+    assert "Flights &lt;of&gt; a test" in text
+    drawn = plots(text)
+    assert set(drawn) == {"Rows per second and calls in flight over time", report.draw_waits.__doc__}
+    for svg in drawn.values():
+        assert len(list(ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}path"))) > 10
     assert dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", text)) == {
         "rows in": "403", "enriched": "400", "dead letters": "3", "lost": "0", "calls": "405", "retries": "4",
         "seconds": "1.2", "rows/s": "322", "speed-up": "5.2 x", "processor busy": "50%",
@@ -68,17 +67,6 @@ def test_it_shows_the_figures_of_the_run():
     assert "It adds up." in text
     assert re.search(r"<th>NoWeather</th>\s*<td>1</td>", text)
     assert re.search(r"<th>2</th>\s*<td>2</td>", text)  # rows by attempts
-
-
-def test_every_plot_is_there_and_is_a_drawing():
-    drawn = plots(page(TALLY))
-    assert set(drawn) == {"Rows per second and calls in flight over time", report.draw_waits.__doc__}
-    for svg in drawn.values():
-        assert len(list(ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}path"))) > 10
-
-
-def test_names_are_escaped():
-    assert "Flights &lt;of&gt; a test" in page(TALLY)
 
 
 def test_what_does_not_add_up_is_said():

@@ -24,16 +24,15 @@ def examples() -> Iterator[doctest.DocTest]:
     yield from found.values()
 
 
-@pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
+EXAMPLES = list(examples())
+NAMES = {"MultiQueue", "EntryQueue", "PubSubQueue", "concurrent_map", "KeyedExecutor"}
+assert {example.name for example in EXAMPLES} >= NAMES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_a_docstring_says_what_it_prints(example):
     example.globs = {**example.globs, "__name__": "__main__"}
     told: list[str] = []
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     runner.run(example, out=told.append, clear_globs=False)
     assert "".join(told) == ""
-
-
-def test_there_are_examples_of_queues_maps_and_executors():
-    assert {"MultiQueue", "EntryQueue", "PubSubQueue", "concurrent_map", "KeyedExecutor"} <= {
-        example.name for example in examples()
-    }

@@ -10,7 +10,7 @@ from queue import Empty
 from types import SimpleNamespace
 
 import pytest
-from support.process import INTERRUPTED_BY_A_LINE, environment
+from support.process import INTERRUPTED_BY_A_LINE, environment, run_command
 from support.threads import DEADLINE
 
 from manytail import EntryQueue, MultiQueue, PubSubQueue, _selfcheck, doctor
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.thread_unsafe(reason="has threads and processes of its 
 
 
 def run_doctor(*arguments):
-    command = [sys.executable, "-m", "manytail", "doctor", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ran = run_command(sys.executable, "-m", "manytail", "doctor", *arguments)
     return ran.returncode, ran.stdout, ran.stderr
 
 
@@ -47,21 +46,15 @@ def refuse(event, arguments):
 sys.addaudithook(refuse)
 sys.exit(doctor.main(["--seconds", "0"]))
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    ran = run_command(sys.executable, "-c", script)
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_a_database_that_answers(tmp_path):
-    assert list(doctor.database(f"sqlite:///{tmp_path}/shared.db"))[-1] == (
-        "database",
-        "ok",
-        f"{tmp_path / 'shared.db'} answers",
-    )
 
 
 def test_a_url_may_be_in_an_environment_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("MANYTAIL_TEST_URL", f"sqlite:///{tmp_path}/shared.db")
-    assert list(doctor.database("env:MANYTAIL_TEST_URL"))[-1].verdict == doctor.Verdict.OK
+    assert list(doctor.database("env:MANYTAIL_TEST_URL"))[-1] == (
+        "database", "ok", f"{tmp_path / 'shared.db'} answers"
+    )  # fmt: skip
     monkeypatch.delenv("MANYTAIL_TEST_URL")
     assert list(doctor.database("env:MANYTAIL_TEST_URL"))[-1].verdict == doctor.Verdict.WRONG
 
@@ -83,17 +76,13 @@ def test_a_bad_url_is_wrong_and_its_password_is_not_shown(url, capsys):
     assert "secret" not in said
 
 
-def test_a_url_of_postgresql_without_psycopg_is_wrong(monkeypatch):
+def test_packages_that_are_not_installed_are_named_and_a_url_without_psycopg_is_wrong(monkeypatch):
     monkeypatch.setattr(doctor, "installed_version", lambda name: None)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     none, wrong = doctor.Verdict.NONE, doctor.Verdict.WRONG
     assert [finding.verdict for finding in doctor.database("postgresql://host/db")] == [none, wrong]
     assert [finding.verdict for finding in doctor.database(None)] == [none, none]
-
-
-def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
-    assert {finding.verdict for finding in doctor.packages()} == {doctor.Verdict.NONE}
+    assert {finding.verdict for finding in doctor.packages()} == {none}
     assert "pip install 'manytail[numpy]'" in next(doctor.packages()).said
 
 

@@ -1,32 +1,26 @@
-"""Runs the thread pool tests of the interpreter's own `test` package on KeyedExecutor, in this process.
-
-    python tests/executor/cpython_suite.py CLASS ...
+"""Runs classes of the interpreter's own tests of thread pools on KeyedExecutor: cpython_suite.py CLASS ...
 
 The executor class is replaced before the tests are imported; scripts that they run in other interpreters are changed
-likewise. The tests are not copied: a CPython without its `test` package has none (exit status 77).
+likewise.
 """
 import concurrent.futures
-import importlib
 import os
 import sys
-import unittest
 from pathlib import Path
+
+from support.cpython import module, run_cases
 
 import manytail
 from manytail.executor import KeyedExecutor
 
-NO_TESTS = 77
 MODULES = ["test_thread_pool", "test_shutdown", "test_init", "test_wait", "test_as_completed"]
 PACKAGE = "test.test_concurrent_futures"
-# Tests of internals of ThreadPoolExecutor.
-LEFT_OUT = {
-    "test_thread_names_default": "the default thread name has the class's name in it",
-}
+LEFT_OUT = {"test_thread_names_default"}  # the default thread name has the class's name in it
 
 
 def substitute() -> None:
     concurrent.futures.ThreadPoolExecutor = KeyedExecutor
-    helper = importlib.import_module("test.support.script_helper")
+    helper = module("test.support.script_helper")
     run = helper.assert_python_ok
 
     def assert_python_ok(*args, **env):
@@ -42,35 +36,16 @@ def substitute() -> None:
     helper.assert_python_ok = assert_python_ok
 
 
-def modules() -> list[object]:
-    """The modules of the package test.test_concurrent_futures, or the one module that it is before Python 3.12."""
-    try:
-        package = importlib.import_module(PACKAGE)
-    except ImportError:
-        print(f"{sys.executable} has no {PACKAGE}")
-        sys.exit(NO_TESTS)
-    if not hasattr(package, "__path__"):
-        return [package]
-    return [importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES]
-
-
-def suite(names: list[str]) -> unittest.TestSuite:
-    found = {name: getattr(module, name) for module in modules() for name in names if hasattr(module, name)}
+def cases(names: list[str]) -> list[type]:
+    """Of the package test.test_concurrent_futures, or the one module that it is before Python 3.12."""
+    package = module(PACKAGE)
+    modules = [module(f"{PACKAGE}.{name}") for name in MODULES] if hasattr(package, "__path__") else [package]
+    found = {name: getattr(each, name) for each in modules for name in names if hasattr(each, name)}
     assert sorted(found) == sorted(names), f"classes {sorted(found)}, expected {sorted(names)}"
-    for case in found.values():
-        assert case.executor_type is KeyedExecutor
-    cases = [test for case in found.values() for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)]
-    for test in cases:
-        if test._testMethodName in LEFT_OUT:
-            setattr(
-                test,
-                test._testMethodName,
-                unittest.skip(LEFT_OUT[test._testMethodName])(getattr(test, test._testMethodName)),
-            )
-    return unittest.TestSuite(cases)
+    assert all(case.executor_type is KeyedExecutor for case in found.values())
+    return list(found.values())
 
 
 if __name__ == "__main__":
     substitute()
-    outcome = unittest.TextTestRunner(verbosity=2).run(suite(sys.argv[1:]))
-    sys.exit(not outcome.wasSuccessful() or outcome.testsRun == 0)
+    sys.exit(run_cases(cases(sys.argv[1:]), LEFT_OUT))

@@ -23,13 +23,6 @@ def script(text, *options):
     return run_script(SETUP + text, *options).split()
 
 
-def test_idle_workers_end_with_the_interpreter():
-    assert script("""
-executor = KeyedExecutor(3)
-print(sum(executor.map(abs, range(10))))
-""") == ["45"]
-
-
 def test_what_was_submitted_runs_before_the_interpreter_ends():
     assert script("""
 executor = KeyedExecutor(2)
@@ -82,24 +75,6 @@ def waits():
 threading.Thread(target=waits, daemon=True).start()
 wait_until(lambda: executor._workers.pool.submitters_waiting == 1)
 """)[0:1] in (["ran"], ["refused"])
-
-
-def test_an_executor_that_nobody_refers_to_ends_when_its_calls_are_done():
-    assert script("""
-executor = KeyedExecutor(2)
-calls = [executor.submit(pow, 2, n) for n in range(5)]
-calls.append(executor.lane("a").submit(pow, 2, 5))
-threads = executor._threads
-assert threads
-del executor
-for thread in list(threads):
-    end = time.monotonic() + DEADLINE
-    while thread.is_alive() and time.monotonic() < end:
-        gc.collect()            # a worker may hold it in the moment of one collection; a later one finds it free
-        thread.join(0.05)
-    assert not thread.is_alive()
-print(*[call.result(0) for call in calls])
-""") == ["1", "2", "4", "8", "16", "32"]
 
 
 def test_a_lane_keeps_its_executor_alive():
@@ -164,32 +139,6 @@ def forks():
 print(lane.submit(forks).result(DEADLINE))
 executor.shutdown()
 """) == ["7"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_a_waiting_submit_and_loses_nothing():
-    assert script("""
-executor = KeyedExecutor(1)
-go_on = threading.Event()
-lane = executor.lane("a", max_pending=1)
-executor.submit(go_on.wait)
-ran = []
-lane.submit(ran.append, "pending")
-with Threads() as threads:
-    def interrupt():
-        wait_until(lambda: executor._workers.pool.submitters_waiting == 1)
-        ctrl_c()
-    threads.start(interrupt)
-    try:
-        lane.submit(ran.append, "interrupted")
-    except KeyboardInterrupt:
-        print("KeyboardInterrupt")
-assert executor._workers.pool.submitters_waiting == 0
-go_on.set()
-lane.submit(ran.append, "after")
-executor.shutdown()
-print(*ran)
-""") == ["KeyboardInterrupt", "pending", "after"]
 
 
 def test_an_exception_anywhere_in_the_start_of_a_thread_leaves_the_executor_whole():

@@ -118,23 +118,6 @@ def test_submit_uses_the_lane_of_no_key(held, gate):
     assert log == ["none0", "none1", "a0", "none2", "a1", "a2"]
 
 
-def test_the_lane_of_no_key_may_be_shut_down_and_used_again(executor):
-    executor.lane(None, priority=7).shutdown()
-    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
-    assert executor.lane(None).priority == 0
-
-
-def test_no_backlog_delays_other_keys(held, gate):
-    log = []
-    for _ in range(1000):
-        held.lane("heavy").submit(log.append, "heavy")
-    for n in range(10):
-        held.lane(n).submit(log.append, n)
-    gate.open()
-    held.shutdown()
-    assert sorted(log[:11], key=str) == [*range(10), "heavy"]
-
-
 # ------------------------------------------------------------------------------------------------- max_running
 
 
@@ -186,32 +169,6 @@ def test_raising_max_running_starts_what_waits(gate, per_key, before, after):
 
 
 # ------------------------------------------------------------------------------------------------- bounds
-def test_a_full_lane_makes_submit_wait(held, gate, wait_submitters):
-    lane = held.lane("a", max_pending=2)
-    first = [lane.submit(int), lane.submit(int)]
-    with Threads() as threads:
-        waiting = threads.start(lane.submit, pow, 2, 5)
-        wait_submitters(held, 1)
-        assert held.lane("b").submit(int) is not None      # other lanes are not full
-        gate.open()
-        assert waiting.result().result(DEADLINE) == 32
-    assert all(future.done() for future in first)
-
-
-def test_max_pending_of_the_executor_bounds_all_lanes_together(gate, wait_submitters):
-    with KeyedExecutor(1, max_pending=2) as executor, Threads() as threads:
-        executor.submit(gate)
-        gate.wait_begun()
-        executor.submit(int)
-        executor.lane("a").submit(int)
-        waiting = [threads.start(executor.lane(key).submit, int) for key in ("a", "b")] + [
-            threads.start(executor.submit, int)
-        ]
-        wait_submitters(executor, 3)
-        gate.open()
-        assert [task.result().result(DEADLINE) for task in waiting] == [0, 0, 0]
-
-
 @pytest.mark.parametrize("bound", ["lane", "executor"])
 def test_cancel_frees_the_place_at_once(gate, wait_submitters, bound):
     with KeyedExecutor(1, max_pending=int(bound == "executor")) as executor, Threads() as threads:
@@ -224,6 +181,8 @@ def test_cancel_frees_the_place_at_once(gate, wait_submitters, bound):
             pending = lane.submit(int)          # the worker is blocked: it would wait for ever
         waiting = threads.start((lane if bound == "lane" else executor.lane("b")).submit, int)
         wait_submitters(executor, 1)
+        if bound == "lane":
+            assert executor.lane("b").submit(int).cancel()      # other lanes are not full
         assert pending.cancel()
         assert waiting.result().cancel()
         gate.open()
@@ -357,19 +316,6 @@ def test_shutdown_resumes_paused_lanes_or_cancels_their_calls(executor, lane, of
         lane.pause()
 
 
-def test_a_waiting_submit_raises_when_the_executor_is_shut_down(held, gate, wait_submitters):
-    lane = held.lane("a", max_pending=1)
-    lane.submit(int)
-    with Threads() as threads:
-        waiting = threads.start(lane.submit, int)
-        wait_submitters(held, 1)
-        held.shutdown(wait=False)
-        error = waiting.outcome()
-    assert isinstance(error, RuntimeError)
-    assert "after shutdown" in str(error)
-    gate.open()
-
-
 def test_shutdown_of_a_lane_ends_that_lane_only(executor):
     lane, other = executor.lane("a", priority=4), executor.lane("b")
     calls = [lane.submit(pow, 2, n) for n in range(20)]
@@ -429,12 +375,6 @@ def test_an_idle_lane_nobody_refers_to_is_forgotten(executor):
     assert not hasattr(executor.lane("a"), "mark")
 
 
-def test_ten_thousand_idle_keys_leave_nothing(executor):
-    for key in range(10_000):
-        executor.lane(key).submit(int)
-    wait_until(lambda: only_the_lane_of_no_key(executor))
-
-
 def test_a_lane_with_calls_is_kept(held, gate):
     held.lane("a").submit(int)
     lane = weakref.ref(held.lane("a"))
@@ -462,22 +402,6 @@ def test_a_lane_that_was_given_options_is_never_forgotten(executor, option, give
     executor.lane("b", max_pending=3)
     gc.collect()
     assert getattr(executor.lane("a"), option) == executor.lane("b").max_pending == 3
-
-
-def test_the_order_of_a_lane_does_not_depend_on_who_refers_to_it():
-    """max_running=1 must stay with the key: without it, later calls run in all threads at once."""
-    busy = threading.Lock()
-
-    def call():
-        assert busy.acquire(blocking=False), "two calls at once"
-        busy.release()
-
-    with KeyedExecutor(8) as executor:
-        executor.lane("a", max_running=1)
-        gc.collect()
-        calls = [executor.lane("a").submit(call) for _ in range(200)]
-        for future in calls:
-            future.result(DEADLINE)
 
 
 def test_a_paused_lane_is_not_forgotten_until_it_is_resumed(executor):
@@ -619,13 +543,13 @@ def test_an_executor_ends_though_the_thread_that_made_it_waits():
     for _ in range(20):
         executor = KeyedExecutor(4)
         go, (done, write_done) = threading.Event(), os.pipe()
-        calls = [executor.submit(go.wait, DEADLINE) for _ in range(4)]
+        calls = [executor.submit(go.wait, DEADLINE) for _ in range(8)]     # half of them are pending when it is dropped
         with Threads() as threads:
             threads.start(end, go, executor._threads, write_done)
             del executor
             go.set()
             os.read(done, 1)
-        assert [call.result(DEADLINE) for call in calls] == [True] * 4
+        assert [call.result(DEADLINE) for call in calls] == [True] * 8
         os.close(done), os.close(write_done)
         assert all(ended)
 
@@ -691,16 +615,6 @@ def test_threads_that_ask_for_a_key_get_one_lane_while_others_come_and_go():
 
         run_all(*[partial(ask, number) for number in range(4)])
         assert [executor.lane(Colliding(n)) for n in range(10)] == kept
-
-
-def test_threads_that_make_the_lane_of_a_key_make_one():
-    switch = threading.Event().is_set
-    with switching_often(), KeyedExecutor(2) as executor:
-        others = [executor.lane(Colliding(f"other {n}", switch)) for n in range(3)]
-        for n in range(200):
-            lanes = run_all(*[partial(executor.lane, Colliding(n, switch))] * 4)
-            assert all(lane is lanes[0] for lane in lanes)
-        assert len(others) == 3
 
 
 # ------------------------------------------------------------------------------------------------- copies

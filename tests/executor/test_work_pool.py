@@ -317,13 +317,6 @@ def test_without_a_listener_the_error_goes_to_unraisablehook(manual, monkeypatch
 
 
 # ------------------------------------------------------------------------------------------------- channels
-def test_items_are_called_where_there_is_no_handler(dispatcher, manual, seen):
-    channel = dispatcher.lane()
-    channel.add(partial(seen.append, 1))
-    manual.run()
-    assert seen == [1]
-
-
 def test_close_from_inside_drops_the_rest_of_the_block(dispatcher, manual, seen):
     def handler(item):
         seen.append(item)

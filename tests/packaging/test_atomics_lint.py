@@ -10,6 +10,7 @@ operation in other threads, `nothing` says why there is none.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,21 +66,25 @@ def continues(before: str) -> bool:
     )
 
 
-def unexplained(text: str) -> list[str]:
-    """`number: line` of each operation whose comment is missing or of the wrong kind."""
+def operations(text: str) -> Iterator[tuple[int, str, str]]:
+    """Number, code and comments of each line that may have an operation. The comments are those of its statement."""
     lines = text.splitlines()
     comments = comment_lines(lines)
-    found = []
     for number, line in enumerate(lines):
-        if number in comments or DECLARATION.match(line):
-            continue
-        code = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line)
-        first = first_line_of_statement(lines, number, comments)
-        said = "\n".join([*comment_block_above(lines, first, comments), *lines[first : number + 1]])
+        if number not in comments and not DECLARATION.match(line):
+            first = first_line_of_statement(lines, number, comments)
+            said = "\n".join([*comment_block_above(lines, first, comments), *lines[first : number + 1]])
+            yield number + 1, re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line), said
+
+
+def unexplained(text: str) -> list[str]:
+    """`number: code` of each operation whose comment is missing or of the wrong kind."""
+    found = []
+    for number, code, said in operations(text):
         for operation in OPERATION.finditer(code):
             needed = "relaxed because:" if "relaxed" in operation[1] else "pairs with:"
             if needed not in said:
-                found.append(f"{number + 1}: {line.strip()}   <- {needed}")
+                found.append(f"{number}: {code.strip()}   <- {needed}")
     return found
 
 
@@ -188,22 +193,13 @@ def operations_of(paths: list[Path]) -> dict[str, set[tuple[str, str]]]:
 
 def wrong_partners(text: str, known: dict[str, set[tuple[str, str]]]) -> list[str]:
     """`number: what is wrong` of each operation whose named partner is missing. `known`: see operations_of."""
-    lines = text.splitlines()
-    comments = comment_lines(lines)
     here = {(call[1], field(call[2])) for call in CALL.finditer(text)}
     found = []
-    for number, line in enumerate(lines):
-        if number in comments or DECLARATION.match(line):
-            continue
-        code = re.sub(r"/\*.*?\*/|//.*$|\s#\s.*$", "", line)
+    for number, code, said in operations(text):
         fields = {field(call[2]) for call in CALL.finditer(code) if "relaxed" not in call[1]}
-        if not fields:
-            continue
-        block = comment_block_above(lines, first_line_of_statement(lines, number, comments), comments)
-        above = " ".join(comment.strip().strip("/*#").strip() for comment in block)
-        said = re.sub(r"\s*\*/.*", "", " ".join([above, *re.findall(r"(?:/\*|\s#\s)(.*)", line)]))
-        for clause in re.findall(r"pairs with:\s*([^.:(]*)", said):
-            found += [f"{number + 1}: {problem}" for problem in problems(clause, fields, {**known, "": here})]
+        prose = " ".join(line.strip().strip("/*#").strip() for line in said.splitlines()) if fields else ""
+        for clause in re.findall(r"pairs with:\s*([^.:(]*)", prose):
+            found += [f"{number}: {problem}" for problem in problems(clause, fields, {**known, "": here})]
     return found
 
 

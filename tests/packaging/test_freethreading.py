@@ -1,11 +1,11 @@
 """On an interpreter built without the GIL: our modules do not bring it back."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 
 import pytest
+from support.process import run_command
 
 
 @pytest.mark.thread_unsafe(reason="an interpreter of its own; one is enough")
@@ -20,12 +20,5 @@ def test_importing_manytail_leaves_the_gil_off():
         "        importlib.import_module('manytail.' + module.name)\n"
         "print(sys._is_gil_enabled())"
     )
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert ran.stdout.strip() == "False"
+    ran = run_command(sys.executable, "-W", "error", "-c", script, env=environ)
+    assert ran.stdout.strip() == "False", ran.stderr

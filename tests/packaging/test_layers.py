@@ -2,13 +2,14 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
@@ -74,9 +75,17 @@ def module_of(path: Path) -> list[str]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imports(path: Path) -> Iterator[str]:
+class WithoutTypes(ast.NodeTransformer):
+    """Removes what only a type checker imports."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+
+def imports(path: Path, types: bool = True) -> Iterator[str]:
     """Full names of the modules that a file imports, at any place in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree if types else WithoutTypes().visit(tree)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -148,14 +157,7 @@ def test_arrow_and_spark_import_what_is_open_to_them(path):
 @pytest.mark.parametrize("path", [path for path in PYTHON if part(path) == "spark"], ids=name)
 def test_spark_takes_only_the_executor_pubsub_and_the_core(path):
     """Of the names of the package itself: no broker, no entry queues."""
-    forbidden = {
-        "EntryQueue",
-        "Subscription",
-        "Consumer",
-        "PriorityEntryQueue",
-        "SortedEntryQueue",
-        "LastValueEntryQueue",
-    }
+    forbidden = {"EntryQueue", "Subscription", "Consumer", "PriorityEntryQueue", "SortedEntryQueue", "LastValueQueue"}
     taken = {
         alias.name
         for node in ast.walk(ast.parse(path.read_text()))
@@ -178,6 +180,24 @@ def test_extension_modules_cimport_only_what_is_below(path):
         assert named <= {*EXTENSIONS[: EXTENSIONS.index(path.stem)], *KERNELS} | LEAVES
     else:
         assert named <= {*EXTENSIONS, *KERNELS} | LEAVES  # a .pxi goes where it is included
+
+
+# Of the broker: the state, and what it imports.
+PURE = {"exceptions", "exchange_type", "spec", "_protocol", "_routing", "_state"}
+IMPURE = {"_thread", "asyncio", "concurrent", "logging", "os", "queue", "random", "secrets", "selectors", "socket"}
+IMPURE |= {"threading", "time", "uuid"}
+BROKER = {
+    path.stem: {module.removeprefix("manytail.broker.") for module in imports(path, types=False)}
+    for path in (PACKAGE / "broker").glob("*.py")
+}
+
+
+def test_the_broker_imports_in_no_cycle_and_its_state_knows_no_thread_lock_clock_or_io():
+    ours = {name: modules & BROKER.keys() for name, modules in BROKER.items()}
+    assert set(TopologicalSorter(ours).static_order()) == set(BROKER)
+    for name in PURE:
+        assert {module.split(".")[0] for module in BROKER[name]} & IMPURE == set(), name
+        assert ours[name] <= PURE
 
 
 def defined(stem: str) -> set[str]:
@@ -213,11 +233,5 @@ after = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 
 heavy = {name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])
 print(threading.active_count(), sorted(after - before), sorted(heavy))
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", script, *HEAVY, "numpy", "asyncio"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    ran = run_command(sys.executable, "-c", script, *HEAVY, "numpy", "asyncio")
     assert ran.stdout.strip() == "1 [] []"

@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 import manytail
 
@@ -95,13 +96,6 @@ def package(tmp_path_factory):
 
 
 def test_the_order_of_the_documentation_can_be_built_and_used(package):
-    used = subprocess.run(
-        [sys.executable, "-c", USE],
-        env={"PYTHONPATH": str(package)},
-        cwd=package,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    used = run_command(sys.executable, "-c", USE, env={"PYTHONPATH": str(package)}, cwd=package)
     assert used.returncode == 0, used.stderr
     assert used.stdout == "NewestFirstQueue: used\n"

@@ -1,12 +1,12 @@
 """A release is refused while a field is empty that only its owner can fill."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -39,8 +39,7 @@ def test_what_is_missing_is_named(arguments, said):
 def test_no_address_is_invented():
     """Until there are some, the fields stand empty, and the script that a tag runs says so."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    command = [sys.executable, ROOT / "tools" / "release.py", "v0.1.0"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = run_command(sys.executable, ROOT / "tools" / "release.py", "v0.1.0")
     empty = [name for name in URLS if not project["urls"].get(name)]
     assert ran.returncode == int(bool(empty) or not project["authors"])
     assert [f"urls has no {name}" in ran.stderr for name in empty] == [True] * len(empty)

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,15 +17,7 @@ ROOT = Path(__file__).parents[2]
     [("MANYTAIL_SANITIZE", "memory", "expected one of thread, address"), ("MANYTAIL_DEBUG", "yes", "expected 1 or 0")],
 )
 def test_a_wrong_switch_stops_the_build_and_says_what_was_expected(switch, value, expected):
-    ran = subprocess.run(
-        [sys.executable, "setup.py", "--version"],
-        cwd=ROOT,
-        env=os.environ | {switch: value},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = run_command(sys.executable, "setup.py", "--version", cwd=ROOT, env=os.environ | {switch: value})
     assert ran.returncode != 0
     assert f"{switch}='{value}': {expected}" in ran.stderr
 
@@ -34,16 +26,14 @@ def test_a_wrong_switch_stops_the_build_and_says_what_was_expected(switch, value
 def test_make_alone_prints_the_help():
     # Without the variables of the make that runs this test.
     environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    ran = subprocess.run(["make"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    ran = run_command("make", cwd=ROOT, env=environ)
     listed = {line.split()[0] for line in ran.stdout.splitlines()[1:-1]}
     assert listed >= {"help", "demo", "test", "bench", "lint", "typecheck", "test-freethreaded", "dist", "clean"}
 
 
 def test_make_says_what_a_machine_lacks(tmp_path):
     """tools/check_machine.py with a compiler that does not exist."""
-    command = [sys.executable, ROOT / "tools" / "check_machine.py"]
-    ran = subprocess.run(
-        command, env=os.environ | {"CC": str(tmp_path / "cc")}, capture_output=True, text=True, timeout=60, check=False
-    )
+    environ = os.environ | {"CC": str(tmp_path / "cc")}
+    ran = run_command(sys.executable, ROOT / "tools" / "check_machine.py", env=environ)
     assert ran.returncode == 1
     assert "there is no C compiler" in ran.stderr

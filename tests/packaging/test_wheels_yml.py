@@ -3,13 +3,13 @@
 import itertools
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ["cp311", "cp312", "cp313", "cp314", "cp314t", "cp315", "cp315t"]
@@ -29,7 +29,7 @@ def test_the_workflow_is_an_equal_copy():
 def test_cibuildwheel_plans_every_wheel(platform):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CIBW_")}
     command = [sys.executable, "-m", "cibuildwheel", "--platform", platform, "--print-build-identifiers", ROOT]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    ran = run_command(*command, env=environ)
     assert ran.returncode == 0, ran.stderr
     assert sorted(ran.stdout.split()) == sorted(
         "-".join(pair) for pair in itertools.product(PYTHONS, TARGETS[platform])
@@ -52,15 +52,8 @@ def test_the_workflow_runs_on_every_change_of_what_it_builds():
     patterns = requested
     folders = ("include", "pyx", "python/manytail", "tests/core", "tests/support")
     built = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
-    built += [
-        "setup.py",
-        "pyproject.toml",
-        "MANIFEST.in",
-        "README.md",
-        "LICENSE",
-        "wheels.yml",
-        ".github/workflows/wheels.yml",
-    ]
+    built += ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "wheels.yml"]
+    built += [".github/workflows/wheels.yml"]
     assert [path for path in built if not any(fnmatch(path, pattern) for pattern in patterns)] == []
 
 

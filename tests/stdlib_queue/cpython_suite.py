@@ -2,24 +2,15 @@
 
     cpython_suite.py queue CLASS ...            classes of test.test_queue, with manytail.queue as the module under test
     cpython_suite.py users MODULE CLASS ...     classes of another module, with `sys.modules["queue"]` replaced by ours
-
-Nothing is copied: a CPython without its `test` package has none (exit status 77).
 """
 import importlib.util
 import sys
 import unittest
 
-NO_TESTS = 77
+from support.cpython import module, run_cases
+
 # Tests of the size in bytes of CPython's own objects.
 LEFT_OUT = {"test_simplequeue_sizeof"}
-
-
-def module(name: str) -> object:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        print(f"{sys.executable} has no {name}")
-        sys.exit(NO_TESTS)
 
 
 def queue_cases(names: list[str]) -> list[type[unittest.TestCase]]:
@@ -50,13 +41,6 @@ def user_cases(name: str, names: list[str]) -> list[type[unittest.TestCase]]:
     return [getattr(tests, each) for each in names]
 
 
-def main(kind: str, *names: str) -> int:
-    cases = queue_cases(list(names)) if kind == "queue" else user_cases(names[0], list(names[1:]))
-    loaded = [test for case in cases for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)]
-    loaded = [test for test in loaded if test._testMethodName not in LEFT_OUT]
-    outcome = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(loaded))
-    return int(not outcome.wasSuccessful() or outcome.testsRun == 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    kind, *names = sys.argv[1:]
+    sys.exit(run_cases(queue_cases(names) if kind == "queue" else user_cases(names[0], names[1:]), LEFT_OUT))

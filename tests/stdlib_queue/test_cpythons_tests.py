@@ -1,29 +1,17 @@
 """CPython's own tests pass: those of `queue` on manytail.queue, and those of what uses `queue` with
 `sys.modules["queue"]` replaced."""
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.process import environment, skipped_tests
-from support.threads import DEADLINE
-
-from .cpython_suite import NO_TESTS
+from support.cpython import run_suite
 
 pytestmark = pytest.mark.thread_unsafe(reason="each test is a process of its own")
 
 
 def run(*arguments):
-    script = Path(__file__).with_name("cpython_suite.py")
-    command = [sys.executable, str(script), *arguments]
-    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=10 * DEADLINE, check=False)
-    if ran.returncode == NO_TESTS:
-        pytest.skip(ran.stdout.strip())
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    skipped = {line.split()[0] for line in skipped_tests(ran.stderr)}
-    assert skipped <= {"test_idle_thread_reuse"}, ran.stderr  # CPython skips that without the GIL
-    return int(re.search(r"^Ran (\d+) test", ran.stderr, re.MULTILINE)[1])
+    said = run_suite(Path(__file__).with_name("cpython_suite.py"), *arguments)
+    return int(re.search(r"^Ran (\d+) test", said, re.MULTILINE)[1])
 
 
 @pytest.mark.parametrize(("name", "least"), [

@@ -1,12 +1,10 @@
 """Locked mode: what `mutex`, the conditions and `queue` are, how a queue in use enters it, and the hooks of
 subclasses."""
-import gc
 import itertools
 import os
 import random
 import signal
 import threading
-import weakref
 from collections import deque
 from functools import partial
 
@@ -15,9 +13,9 @@ from support.counts import count_of_races, part
 from support.process import run_script
 from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
 
-from manytail.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
+from manytail.queue import Empty, Full, LifoQueue, Queue, ShutDown, SimpleQueue
 
-from .conftest import Overriding, interrupted, locked
+from .conftest import interrupted, locked
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
 
@@ -300,20 +298,6 @@ def test_hooks_run_under_one_lock():
     assert sorted(got[2] + got[3]) == sorted([*range(300)] * 2)
 
 
-def test_lifo_and_priority():
-    lifo, priority = LifoQueue(), PriorityQueue()
-    for n in (3, 1, 2):
-        lifo.put(n)
-        priority.put(n)
-    assert [lifo.get() for _ in range(3)] == [2, 1, 3]
-    assert [priority.get() for _ in range(3)] == [1, 2, 3]
-    priority.put(1)
-    with pytest.raises(TypeError):
-        priority.put("a")
-    assert priority.unfinished_tasks == 4
-    assert not priority.mutex.locked()
-
-
 class Failing(Queue):
     """A hook raises once after fail() was called for it."""
 
@@ -435,28 +419,6 @@ def test_an_attribute_may_be_assigned_while_others_read_it(name):
 
 
 # ------------------------------------------------------------------------------------------------ memory, processes
-class Item:
-    """An object that can be weakly referenced."""
-
-
-@pytest.mark.parametrize("kind", [Queue, locked, Overriding, PriorityQueue, LifoQueue, SimpleQueue])
-def test_cycles_are_collected(kind):
-    q, item = kind(), Item()
-    item.queue = q
-    q.put(item)
-    gone = weakref.ref(item)
-    del q, item
-    gc.collect()
-    assert gone() is None
-    if kind is not SimpleQueue:
-        q = kind()
-        q.itself = q
-        gone = weakref.ref(q)
-        del q
-        gc.collect()
-        assert gone() is None
-
-
 @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "LifoQueue"])
 def test_queues_nested_deep_are_freed(kind):
     assert run_script(f"""

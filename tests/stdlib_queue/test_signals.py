@@ -104,12 +104,3 @@ def test_an_event_is_set_and_cleared() -> None:
 def test_a_timeout_is_checked(timeout: object) -> None:
     with pytest.raises((TypeError, ValueError), match=r"timeout|not supported"):
         Event().wait(timeout)  # type: ignore[arg-type]
-
-
-def test_all_who_wait_are_woken() -> None:
-    for _ in range(100):
-        happened = Event()
-        with Threads() as threads:
-            waits = [threads.start(happened.wait) for _ in range(4)]
-            happened.set()
-            assert all(wait.result() for wait in waits)

@@ -14,30 +14,6 @@ sys.modules["queue"] = ours
 """
 
 
-def test_logging_listener():
-    assert run_script(REPLACED + """
-import logging, logging.handlers, queue
-assert logging.handlers.queue is ours
-class Keep(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.kept = []
-    def emit(self, record):
-        self.kept.append(record.getMessage())
-for kind in (queue.Queue, queue.SimpleQueue, lambda: queue.Queue(10_000)):
-    keep, lines = Keep(), kind()
-    listener = logging.handlers.QueueListener(lines, keep)
-    logger = logging.Logger("a")
-    logger.addHandler(logging.handlers.QueueHandler(lines))
-    listener.start()
-    for n in range(1000):
-        logger.warning("line %d", n)
-    listener.stop()
-    assert keep.kept == [f"line {n}" for n in range(1000)], len(keep.kept)
-print("done")
-""") == "done\n"
-
-
 def test_thread_pools():
     assert run_script(REPLACED + """
 import concurrent.futures.thread, asyncio
@@ -71,20 +47,5 @@ with multiprocessing.pool.ThreadPool(4) as pool:
     assert sorted(pool.imap_unordered(abs, range(-100, 0))) == list(range(1, 101))
 with multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn").Pool(2) as pool:
     assert pool.map(abs, range(-1000, 0)) == list(range(1000, 0, -1))
-print("done")
-""") == "done\n"
-
-
-def test_multiprocessing_queue_full_and_empty():
-    assert run_script(REPLACED + """
-import multiprocessing, queue
-lines = multiprocessing.Queue(1)
-lines.put(1)
-for call, error in ((lines.put_nowait, queue.Full), (lines.get, None), (lines.get_nowait, queue.Empty)):
-    try:
-        call(*([2] if error is queue.Full else []))
-    except error or () :
-        continue
-    assert error is None
 print("done")
 """) == "done\n"

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import manytail
 
@@ -30,6 +31,11 @@ def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeou
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
+
+
+def run_command(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The ended process, with its output as text. It may have failed."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE, check=False, **options)
 
 
 # The beginning of a script: a line on its standard input acts as Ctrl-C. Windows has no SIGINT from process to process.
