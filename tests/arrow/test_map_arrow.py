@@ -504,7 +504,7 @@ def test_bad_options_are_refused_at_the_call(kind: type[Exception], options: dic
 
 
 # ------------------------------------------------------------------------------------------------- batches and memory
-@pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (7, 900, 3)])
+@pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (0, 7, 0, 900, 3, 0)])
 def test_batches_in_and_out_have_at_most_max_records(sizes: tuple[int, ...]) -> None:
     out = [batch.num_rows for batch in map_arrow(lambda row: row.n, stream(*sizes), LONG, max_records=64)]
     assert sum(out) == sum(sizes)

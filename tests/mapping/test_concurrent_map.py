@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from support.maps import (
+    Clock,
+    Gate,
     Way,
     collect,
     concurrently,
@@ -26,6 +28,7 @@ from support.maps import (
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail.mapping import _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
@@ -441,17 +444,45 @@ def test_timeout_is_per_attempt(mapped: Way) -> None:
     wait_until(lambda: threads_of_maps() == [])
 
 
-def test_a_late_result_of_an_abandoned_call_is_dropped() -> None:
-    released = threading.Event()
+def test_a_call_over_its_time_fails_its_item_and_another_thread_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many abandoned threads as workers do not fail the map. What their calls return late is dropped."""
+    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)  # that of an abandoned thread at the end
+    gate = Gate()
+    results = concurrent_map(
+        lambda item: gate(item) if item < 2 else item, range(4), workers=2, timeout=3_600, errors="return"
+    )
+    clock = Clock(results)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        gate.wait_for(0, 1)
+        clock.pass_an_hour()
+        outcomes = taking.result()
+        gate.opened.set()
+    assert [(one.result, type(one.error)) for one in outcomes[:2]] == [(None, TimeoutError)] * 2
+    assert [one.result for one in outcomes[2:]] == [2, 3]
+    wait_until(lambda: threads_of_maps() == [])
 
-    def hang(item: int) -> str:
-        released.wait(DEADLINE)
-        return "late"
 
-    results = concurrent_map(hang, [1], timeout=0.05, errors="return")
-    assert isinstance(next(results).error, TimeoutError)
-    released.set()
-    assert list(results) == []
+def test_abandoned_threads_that_have_ended_are_not_counted() -> None:
+    first, second, go_on = Gate(), Gate(), threading.Event()
+
+    def items() -> Iterator[Any]:
+        yield first
+        assert go_on.wait(DEADLINE)
+        yield second
+
+    results = concurrent_map(lambda gate: gate(0), items(), workers=1, timeout=3_600, errors="return")
+    clock = Clock(results)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        for gate in (first, second):
+            gate.wait_for(0)
+            clock.pass_an_hour()
+            wait_until(lambda gate=gate: results.stats().failed == (1 if gate is first else 2))
+            gate.opened.set()
+            wait_until(lambda: "manytail-worker-1" not in threads_of_maps())
+            go_on.set()
+        assert [type(one.error) for one in taking.result()] == [TimeoutError] * 2
 
 
 def test_more_abandoned_calls_than_workers_fail_the_map() -> None:

@@ -42,6 +42,21 @@ class Gate:
         wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
 
 
+class Clock:
+    """The time of a map in threads, which a test lets pass."""
+
+    def __init__(self, results: Any) -> None:
+        self._runner, self._now = results._runner, 0.0
+        self._runner.now = lambda: self._now
+
+    def pass_an_hour(self) -> None:
+        """Timeouts and retries of an hour are due."""
+        with self._runner._lock:
+            self._runner._handle()  # tells the scheduler about all started calls
+            self._now += 3_600.0
+        self._runner._timer._wakeup.set()
+
+
 class LoopGate:
     """An `async def` whose calls wait until it opens. What was cancelled there is noted."""
 
