@@ -19,10 +19,10 @@ from support.maps import (
     collect,
     concurrently,
     everywhere,
-    in_callers_loops,
     in_each_loop,
     in_loops,
     mapped,
+    refuse_thread,
     threads_of_maps,
 )
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
@@ -38,18 +38,6 @@ def ended(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What the call returns, in a thread: it must end."""
     with Threads() as threads:
         return threads.start(run, *arguments, **options).result()
-
-
-def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting the thread of that name fails, as where the system has no more threads."""
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 async def double(item: int) -> int:
@@ -163,22 +151,28 @@ def test_a_coroutine_that_cancels_its_own_task(mapped: Way, timed: dict[str, Any
             assert result.result == item
 
 
-@in_callers_loops
-def test_an_input_that_cancels_its_own_task_fails_the_map(run: Run) -> None:
-    async def items() -> AsyncIterator[int]:
-        yield 1
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
+async def cancels_its_task() -> AsyncIterator[int]:
+    yield 1
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
 
-    async def main() -> None:
-        results = aconcurrent_map(double, items(), workers=1)
-        assert await anext(results) == 2
-        with pytest.raises(asyncio.CancelledError):
-            await anext(results)
 
-    ended(run, main())
+async def awaits_what_was_cancelled() -> AsyncIterator[int]:
+    yield 1
+    waited = asyncio.get_running_loop().create_future()
+    waited.cancel()
+    await waited
+
+
+@in_each_loop
+@pytest.mark.parametrize("items", [cancels_its_task, awaits_what_was_cancelled])
+async def test_an_input_that_is_cancelled_fails_the_map(items: Any) -> None:
+    results = aconcurrent_map(double, items(), workers=1)
+    assert await asyncio.wait_for(anext(results), DEADLINE) == 2
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(anext(results), DEADLINE)
 
 
 def test_no_worker_starts_after_the_deadline() -> None:
@@ -333,20 +327,6 @@ def test_an_exception_that_is_false_fails_the_map_too() -> None:
         mapped(fail, [1])
     with pytest.raises(FalseError, match="input"):
         mapped(str, items())
-
-
-@in_each_loop
-async def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
-    async def items() -> AsyncIterator[int]:
-        yield 1
-        waited = asyncio.get_running_loop().create_future()
-        waited.cancel()
-        await waited
-
-    results = aconcurrent_map(double, items())
-    assert await asyncio.wait_for(anext(results), DEADLINE) == 2
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(anext(results), DEADLINE)
 
 
 def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:

@@ -487,12 +487,6 @@ def test_a_call_starts_when_another_thread_gives_a_permit_back() -> None:
         assert taking.result() == ["1"]
 
 
-def test_a_map_inside_a_block_of_its_own_limit_is_refused() -> None:
-    limit = Concurrency(1)
-    with limit, pytest.raises(RuntimeError, match="its own caller holds it"):
-        next(run(str, [1], limits=limit))
-
-
 def test_what_next_returns_is_recorded_and_reported(tmp_path: Path) -> None:
     shared = Shared(tmp_path / "a.db", "a")
     limits = [

@@ -26,6 +26,18 @@ def threads_of_maps() -> list[str]:
     return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
 
 
+def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting the thread of that name fails, as where the system has no more threads."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
 class Gate:
     """A function whose calls wait until it opens."""
 
@@ -36,6 +48,12 @@ class Gate:
     def __call__(self, item: Any) -> Any:
         self.begun.append(item)
         assert self.opened.wait(DEADLINE)
+        return item
+
+    async def in_loop(self, item: Any) -> Any:
+        self.begun.append(item)
+        while not self.opened.is_set():  # by any thread
+            await asyncio.sleep(0.001)
         return item
 
     def wait_for(self, *items: Any) -> None:
@@ -134,6 +152,8 @@ async def collect(results: Any, into: list[Any] | None = None) -> list[Any]:
 
 def asynchronous(fn: Callable[..., Any]) -> Callable[..., Any]:
     """An `async def` that does what the function does; itself if it is one."""
+    if isinstance(fn, Gate):
+        return fn.in_loop
     if inspect.iscoroutinefunction(fn):
         return fn
 

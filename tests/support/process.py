@@ -32,6 +32,23 @@ def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeou
     return ran.stdout
 
 
+def start_script(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    """It runs on, with pipes."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment(), text=True, **pipes)
+
+
+def begin_together(processes: "list[subprocess.Popen[str]]") -> None:
+    """Each has said that it is ready, and waits for a line."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
 # The beginning of a script: a line on its standard input acts as Ctrl-C. Windows has no SIGINT from process to process.
 INTERRUPTED_BY_A_LINE = """
 import sys, threading
