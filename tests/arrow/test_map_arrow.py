@@ -110,8 +110,7 @@ def test_inline_is_one_call_at_a_time_in_this_thread(asynchronous: bool, sqlite:
         return fn(row, resource)
 
     shared = Shared(sqlite.url, "inline")
-    options: dict[str, Any] = {"remember": shared, "key": "n", "per_key": 1, "setup": list, "max_records": 4}
-    options["limits"] = [Rate(1e6), Budget(100, shared=shared, name="budget")]
+    options: dict[str, Any] = {"remember": shared, "key": "n", "setup": list, "max_records": 4}
     for _ in range(2):
         function = afn if asynchronous else fn
         results = map_arrow(function, NUMBERS, LONG, workers="inline", errors="column", **options)

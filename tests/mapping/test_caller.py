@@ -13,13 +13,14 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.counts import LONG, part
+from support.event_loops import ASYNCIO
 from support.interrupted import each_point
 from support.maps import Gate, asynchronous, threads_of_maps
 from support.process import run_script
@@ -41,6 +42,7 @@ from manytail import (
     Batch,
     Breaker,
     Budget,
+    BudgetExceeded,
     Caller,
     Concurrency,
     Delivery,
@@ -512,76 +514,84 @@ def test_ctrl_c_in_a_callback_that_cancel_runs_is_raised_there() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- calls inside fn
-def nesting(depth: int, caller: list[Caller[int, int]]) -> Callable[[int], int]:
-    def fn(item: int) -> int:
-        return item if item == depth else caller[0](item + 1)
-
-    return fn
-
-
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_a_call_inside_fn_is_refused_when_all_workers_wait_in_such_calls(workers: int) -> None:
-    callers: list[Caller[int, int]] = []
-    for depth, works in ((workers - 1, True), (workers, False)):
-        with Caller(nesting(depth, callers), workers=workers) as caller:
-            callers[:] = [caller]
-            if works:
-                assert caller(0) == depth
-            else:
-                with pytest.raises(RuntimeError, match="would wait for itself"):
-                    caller(0)
-            callers.clear()
-
-
-SELF: dict[str, dict[str, Any]] = {
-    "per_key": {"key": lambda item: "one", "per_key": 1},
-    "dedup": {"item_id": lambda item: "one", "dedup": 1},
-    "concurrency": {"limits": Concurrency(1)},
-    "budget": {"limits": Budget(2, cost=lambda item: 2 - item)},
-    "batch": {"key": lambda item: "one", "per_key": 1, "batch": Batch(2, linger=0.001)},
+ONE: dict[str, Any] = {"workers": 4, "key": lambda item: "one", "per_key": 1}
+# How many calls are inside one another, whether that works, and the options. A limit is made for each run.
+NESTED: dict[str, tuple[int, bool, dict[str, Any]]] = {
+    "one worker": (0, True, {"workers": 1}),
+    "one worker, two calls": (1, False, {"workers": 1}),
+    "four workers": (3, True, {"workers": 4}),
+    "four workers, five calls": (4, False, {"workers": 4}),
+    "one in flight": (1, False, {"workers": 1, "max_in_flight": 1}),
+    "two in flight": (1, True, {"workers": 2, "max_in_flight": 2}),
+    "per_key": (1, False, ONE),
+    "batch": (1, False, {**ONE, "batch": Batch(2, linger=0.001)}),
+    "dedup": (1, False, {"workers": 4, "item_id": lambda item: "one", "dedup": 1}),
+    "concurrency": (1, False, {"limits": lambda: Concurrency(1)}),
+    "budget": (1, False, {"limits": lambda: Budget(2, cost=lambda item: 2 - item)}),
+    "others": (2, True, {"workers": 3, "key": str, "per_key": 1, "dedup": 5, "limits": lambda: Concurrency(3)}),
 }
 
 
-@pytest.mark.parametrize("options", SELF.values(), ids=SELF)
-def test_a_call_inside_fn_is_refused_that_waits_for_what_its_own_call_holds(options: Any) -> None:
-    callers: list[Caller[int, int]] = []
-    call = nesting(1, callers)
-    fn: Any = (lambda items: [call(item) for item in items]) if "batch" in options else call
-    with Caller(fn, workers=4, **options) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="would wait for itself"):
-            caller(0)
-        callers.clear()
+def nested_in_threads(depth: int, options: dict[str, Any]) -> None:
+    def one(item: int) -> int:
+        return item if item == depth else caller(item + 1)
+
+    fn: Any = (lambda items: [one(item) for item in items]) if "batch" in options else one
+    with Caller(fn, **options) as caller:
+        try:
+            assert caller(0) == depth
+        finally:
+            with suppress(BudgetExceeded):
+                assert caller(depth) == depth
+            wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
 
 
-def test_a_call_inside_fn_of_another_key_is_served() -> None:
-    callers: list[Caller[int, int]] = []
-    with Caller(nesting(2, callers), workers=3, key=str, per_key=1, dedup=5, limits=Concurrency(3)) as caller:
-        callers[:] = [caller]
-        assert caller(0) == 2
-        wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
-        callers.clear()
+def nested_in_loop(run: Callable[[Any], Any], depth: int, options: dict[str, Any]) -> None:
+    async def main() -> None:
+        async def one(item: int) -> int:
+            return item if item == depth else await caller(item + 1)
+
+        async def many(items: list[int]) -> list[int]:
+            return [await one(item) for item in items]
+
+        fn: Any = many if "batch" in options else one
+        async with AsyncCaller(fn, **options) as caller:
+            try:
+                assert await caller(0) == depth
+            finally:
+                with suppress(BudgetExceeded):
+                    assert await caller(depth) == depth
+
+    run(main())
+
+
+@pytest.mark.parametrize(("depth", "works", "options"), NESTED.values(), ids=NESTED)
+@pytest.mark.parametrize("nested", [nested_in_threads, *[partial(nested_in_loop, run) for run in ASYNCIO.values()]])
+def test_a_call_inside_fn_is_refused_that_would_wait_for_itself(
+    nested: Any, depth: int, works: bool, options: dict[str, Any]
+) -> None:
+    options = {name: value() if name == "limits" else value for name, value in options.items()}
+    with nullcontext() if works else pytest.raises(RuntimeError, match="would wait for itself"):
+        nested(depth, options)
 
 
 def test_a_call_that_was_abandoned_holds_no_worker() -> None:
     """It waits in a call of its own, and has run out of time: its worker was replaced."""
 
     def attempt(seconds: float) -> None:
-        callers: list[Caller[int, int]] = []
         over = threading.Event()
 
         def fn(item: int) -> int:
             if item == 0:
                 with suppress(CancelledError, TimeoutError):
-                    callers[0](1)
+                    caller(1)
                 return 0
             if item == 1:
                 assert over.wait(DEADLINE)
                 return 1
-            return callers[0](3) if item == 2 else item
+            return caller(3) if item == 2 else item
 
         with Caller(fn, workers=2, timeout=seconds) as caller:
-            callers[:] = [caller]
             with pytest.raises(TimeoutError):
                 caller(0)
             try:
@@ -590,45 +600,32 @@ def test_a_call_that_was_abandoned_holds_no_worker() -> None:
                 raise TooLate from error
             finally:
                 over.set()
-                callers.clear()
 
     in_time(attempt, 0.05, 1.0, 10.0)
 
 
 def test_a_call_inside_an_async_fn_is_refused_because_it_blocks_the_loop() -> None:
-    callers: list[Caller[int, int]] = []
-
     async def fn(item: int) -> int:
-        return item or callers[0](1)
+        return item or caller(1)
 
-    with Caller(fn, workers=4) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="blocks the loop"):
-            caller(0)
-        callers.clear()
+    with Caller(fn, workers=4) as caller, pytest.raises(RuntimeError, match="blocks the loop"):
+        caller(0)
 
 
 @ways
 def test_submit_inside_fn_waits_for_no_window(way: Any) -> None:
-    callers: list[Caller[int, Any]] = []
-
     def fn(item: int) -> Any:
-        return [callers[0].submit(number) for number in range(1, 5)] if item == 0 else item
+        return [caller.submit(number) for number in range(1, 5)] if item == 0 else item
 
     with Caller(way(fn), workers=1, max_in_flight=1) as caller:
-        callers[:] = [caller]
         assert [future.result() for future in caller(0)] == [1, 2, 3, 4]
-        callers.clear()
 
 
 @ways
 def test_close_inside_fn_is_refused(way: Any) -> None:
-    callers: list[Caller[int, Any]] = []
-    with Caller(way(lambda item: callers[0].close()), workers=1) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="close: called by fn"):
-            caller(0)
-        callers.clear()
+    fn = way(lambda item: caller.close())
+    with Caller(fn, workers=1) as caller, pytest.raises(RuntimeError, match="close: called by fn"):
+        caller(0)
 
 
 # ---------------------------------------------------------------------------------------------------- the end

@@ -196,13 +196,6 @@ def test_no_worker_starts_after_the_deadline() -> None:
     assert setups == [1]
 
 
-def test_an_empty_input_starts_no_worker_and_no_setup() -> None:
-    def setup() -> None:
-        raise AssertionError("no item came")
-
-    assert mapped(lambda item, resource: item, [], setup=setup) == []
-
-
 def test_it_is_lazy() -> None:
     taken: list[int] = []
 

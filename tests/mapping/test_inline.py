@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -338,23 +338,6 @@ def test_fn_runs_in_a_copy_of_the_context_in_which_the_map_was_made(mapped: Way)
     results = contextvars.Context().run(in_another)
     assert list(results) == ["made", "made, call 0"]
     assert seen_by_fn.get() == "unset"
-
-
-def test_setup_is_entered_at_the_first_call_and_left_at_the_end() -> None:
-    log = Log()
-
-    @contextmanager
-    def resource() -> Iterator[str]:
-        log.append("enter")
-        yield "it"
-        log.append("leave")
-
-    results = run(lambda item, resource: log.append(resource), range(2), setup=resource)
-    assert log == []
-    list(results)
-    assert log == ["enter", "it", "it", "leave"]
-    list(run(lambda item, resource: None, [], setup=resource))
-    assert log == ["enter", "it", "it", "leave"]
 
 
 # ---------------------------------------------------------------------------------------------------- async fn
