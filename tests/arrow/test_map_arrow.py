@@ -110,8 +110,7 @@ def test_inline_is_one_call_at_a_time_in_this_thread(asynchronous: bool, sqlite:
         return fn(row, resource)
 
     shared = Shared(sqlite.url, "inline")
-    options: dict[str, Any] = {"remember": shared, "key": "n", "per_key": 1, "setup": list, "max_records": 4}
-    options["limits"] = [Rate(1e6), Budget(100, shared=shared, name="budget")]
+    options: dict[str, Any] = {"remember": shared, "key": "n", "setup": list, "max_records": 4}
     for _ in range(2):
         function = afn if asynchronous else fn
         results = map_arrow(function, NUMBERS, LONG, workers="inline", errors="column", **options)
@@ -504,7 +503,7 @@ def test_bad_options_are_refused_at_the_call(kind: type[Exception], options: dic
 
 
 # ------------------------------------------------------------------------------------------------- batches and memory
-@pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (7, 900, 3)])
+@pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (0, 7, 0, 900, 3, 0)])
 def test_batches_in_and_out_have_at_most_max_records(sizes: tuple[int, ...]) -> None:
     out = [batch.num_rows for batch in map_arrow(lambda row: row.n, stream(*sizes), LONG, max_records=64)]
     assert sum(out) == sum(sizes)

@@ -1,24 +1,17 @@
-"""The thread runner as a map over Arrow batches uses it: rows, output batches, and what is left at the end.
-
-tests/simulation checks what the scheduler decides: order, keys, priorities, retries, timeouts, the window's size.
-These tests cover the threads that carry it out, back-pressure, and the output batches.
-"""
+"""The thread runner as a map over Arrow batches uses it: back-pressure, and when output batches come."""
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
-from support.maps import threads_of_maps
-from support.scheduling import Rows, Run, Script, Source, batch_map, batches, finished, results
+from support.scheduling import BatchMap, Run, Script, Source, batches, results
 from support.threads import wait_until
 
 from manytail.arrow import _map
-from manytail.mapping import _thread_runner
 
 
 # ----------------------------------------------------------------------------------------------- workers and the window
-@pytest.mark.parametrize("size", [1, 10, 64, 100])
+@pytest.mark.parametrize("size", [1, 10, 100])
 def test_backpressure_at_the_source(size: int) -> None:
     """Before the first row is emitted, at most max_in_flight rows and the rest of one batch have been read."""
     source = Source(batches(range(1_000), size))
@@ -34,7 +27,7 @@ def test_backpressure_at_the_source(size: int) -> None:
 def test_rows_in_flight_wait_while_the_output_is_not_taken() -> None:
     """One full output batch is held. Finished rows behind it stay in flight, and the source is not asked for more."""
     source = Source(batches(range(100), 1))
-    output = batch_map(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
+    output = BatchMap(lambda row: row, workers=2, max_in_flight=8, batch_rows=5).run(iter(source))
     first = [call.result for call in next(output)]
     # One batch was returned, another one fills up, and max_in_flight rows are behind it. Then nothing moves until it is
     # taken.
@@ -62,11 +55,6 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- output batches
-def test_output_batches_have_at_most_batch_rows() -> None:
-    outputs = [len(calls) for calls in batch_map(lambda row: row, batch_rows=7).run(iter(batches(range(100), 50)))]
-    assert sum(outputs) == 100
-    assert max(outputs) == 7
-    assert outputs.count(7) >= 13
 
 
 def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,39 +83,8 @@ def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytes
     """A source that has more rows in a moment must not cause batches of one row."""
     monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
     monkeypatch.setattr(_map, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
-    outputs = list(batch_map(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
+    outputs = list(BatchMap(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
-
-
-def test_a_failing_source_fails_the_task() -> None:
-    def source() -> Iterator[Rows]:
-        yield Rows([1, 2])
-        raise OSError("the input broke")
-
-    with pytest.raises(OSError, match="the input broke"):
-        finished(lambda row: row, source())
-    assert threads_of_maps() == []
-
-
-def test_empty_input_and_empty_batches() -> None:
-    assert results(lambda row: row, []) == []
-    assert results(lambda row: row, [Rows([]), Rows([1]), Rows([]), Rows([2, 3]), Rows([])]) == [1, 2, 3]
-
-
-# -------------------------------------------------------------------------------------------------- failures
-# -------------------------------------------------------------------------------------------------- the end
-def test_a_source_that_hangs_does_not_keep_a_failed_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_thread_runner, "JOIN_TIMEOUT", 0.05)
-    source = Source(batches(range(2), 1), hold_before=1)
-
-    def fail(row: int) -> None:
-        source.asked.wait()
-        raise ValueError(row)
-
-    with Run(fail, source, workers=1, max_in_flight=2) as run:
-        assert isinstance(run.task.outcome(), ValueError)
-        source.go_on.set()
-    wait_until(lambda: threads_of_maps() == [])
 
 
 def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Run random cases until one fails, or replay one. From tests/: python -m fuzz --help"""
+"""Run random cases until one fails, or replay one. From tests/: python -m fuzz --help
+
+A seed draws a case. Threads make no two runs of a case equal, so a case is replayed several times. A case is short, and
+never waits for a time to pass. `make fuzz MINUTES=600` runs both fuzzers on both builds."""
 
 from __future__ import annotations
 

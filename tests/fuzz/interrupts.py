@@ -1,4 +1,4 @@
-"""A timer whose handler acts in the main thread, only inside certain calls."""
+"""A timer whose handler acts in the main thread, only at certain places."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 
-AGAIN = 0.0003  # seconds until the next signal, if one came outside of these calls
+Stack = FrameType | None  # its innermost frame
+AGAIN = 0.0003  # seconds until the next signal, if one came elsewhere
 
 
 class Interrupt(KeyboardInterrupt):
     """Raised by the handler of a signal."""
 
 
-class Interrupted:
-    """While the block runs, `after` sets the timer. inside: whether a frame belongs to one of these calls. never: code
-    in which the handler does not act all the same."""
+def raise_interrupt() -> None:
+    raise Interrupt
 
-    def __init__(self, inside: Callable[[FrameType], bool], never: CodeType | None = None) -> None:
-        self._inside, self._never = inside, never
+
+def inside(code: CodeType) -> Callable[[Stack], bool]:
+    """Whether a call of it runs."""
+
+    def is_inside(frame: Stack) -> bool:
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        return frame is not None
+
+    return is_inside
+
+
+class Interrupted:
+    """While the block runs, `after` sets the timer. may_act: whether the handler acts there."""
+
+    def __init__(self, may_act: Callable[[Stack], bool]) -> None:
+        self._may_act = may_act
         self._delays: Iterator[float] = iter(())
         self._act: Callable[[], None] | None = None
 
@@ -35,14 +50,12 @@ class Interrupted:
         self._act = None
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        while frame is not None and not self._inside(frame):
-            frame = None if frame.f_code is self._never else frame.f_back
-        act = self._act
+    def _handle(self, number: int, frame: Stack) -> None:
+        act, may_act = self._act, self._may_act(frame)
         if number == signal.SIGINT:  # a wake-up of a loop puts off what a handler raises in it, and sends this
-            if frame is not None:
+            if may_act:
                 raise Interrupt
-        elif frame is None and act is not None:
+        elif not may_act and act is not None:
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
         elif act is not None:
             self._set()

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import signal
 import tempfile
 import threading
 import time
@@ -23,7 +22,6 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 from support.event_loops import ASYNCIO
@@ -48,7 +46,7 @@ from manytail import (
     concurrent_map,
 )
 
-from .interrupts import Interrupt
+from .interrupts import Interrupt, Interrupted, Stack, raise_interrupt
 
 PRODUCT = str(Path(manytail.__file__).parent) + os.sep
 LOOPS = str(Path(asyncio.__file__).parent) + os.sep
@@ -89,10 +87,6 @@ class Codec:
 
     def decode(self, data: bytes) -> Result:
         return Result(int(data))
-
-
-def draw(seed: int) -> Case:
-    return Case(seed)
 
 
 class Case:
@@ -391,7 +385,7 @@ class Case:
         self.running_of: Counter[int] = Counter()
         self.running = self.taken = self.entered = self.exited = 0
         self.cost = 0.0
-        self.ended = self.complete = self.armed = False
+        self.ended = self.complete = False
         self.error: BaseException | None = None
         self.violations: list[AssertionError] = []
         self.made: list[weakref.ref[Result]] = []
@@ -410,37 +404,14 @@ class Case:
 
     def _run_here(self, options: dict[str, Any]) -> None:
         results: Any = concurrent_map(self.function(), self.input(), **options)
-        delays = iter(self.delays)
-
-        def handle(number: int, frame: Any) -> None:
-            if number == signal.SIGINT:  # what a wake-up of a loop has put off
-                if self.armed and is_interruptible(frame):
-                    raise Interrupt
-            elif not self.armed:
-                return
-            elif not is_interruptible(frame):
-                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+        with Interrupted(is_interruptible) as interrupted:
+            if self.end == "interrupt":
+                interrupted.after(self.delays, raise_interrupt)
             elif self.end == "handler":
-                results.close()
-            else:
-                signal.setitimer(signal.ITIMER_REAL, next(delays, 0))
-                raise Interrupt
-
-        before = [(number, signal.signal(number, handle)) for number in (signal.SIGALRM, signal.SIGINT)]
-        try:
-            if self.end in ("interrupt", "handler"):
-                self.armed = True
-                signal.setitimer(signal.ITIMER_REAL, next(delays))
+                interrupted.after(self.delays[:1], results.close)
             self._consume(results)
             if self.closes or self.end == "close":
                 self._close(results)
-        finally:
-            self.armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in before:
-                signal.signal(number, handler)
-            del handle
-            results = None
 
     def _consume(self, results: Any) -> None:
         try:
@@ -618,7 +589,10 @@ class Case:
             assert type(error) in kinds, f"{error!r} (expected: {kinds})"
 
 
-def is_interruptible(frame: FrameType | None) -> bool:
+draw = Case
+
+
+def is_interruptible(frame: Stack) -> bool:
     """Whether a call of the map runs, and not the start of a thread or a loop: CPython's do not survive an exception
     there. Nor fn, setup or the input of an inline map: they would have to count what they did not do."""
     starts = threading.Thread.start.__code__

@@ -27,7 +27,7 @@ from support.threads import DEADLINE, Hang, Threads
 from manytail import Lagged
 from manytail.errors import Empty, Full, ShutDown
 
-from .interrupts import Interrupt, Interrupted
+from .interrupts import Interrupt, Interrupted, inside
 
 Call = Callable[[], Any]
 Id = tuple[int, int]  # of an item: its producer, and its number there
@@ -251,7 +251,7 @@ class Case:
     def meddle(self) -> None:
         """What the main thread does: calls under a timer."""
         random = self.random
-        with Interrupted(lambda frame: frame.f_code is Side.make.__code__) as interrupted:
+        with Interrupted(inside(Side.make.__code__)) as interrupted:
             for _ in range(self.steps):
                 action = random.choice([one for one in self.acts if one in self.actions] or ["return"])
                 interrupted.after([random.expovariate(1 / self.delays)], partial(self.handle, action))

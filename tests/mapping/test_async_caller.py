@@ -84,7 +84,6 @@ def test_another_loop_is_refused() -> None:
         asyncio.run(main())
 
 
-# ---------------------------------------------------------------------------------------------------- what starts when
 # ---------------------------------------------------------------------------------------------------- cancelled awaits
 @in_each_loop
 @pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}, {"timeout": 60}], ids=["plain", "gate", "timed"])
@@ -141,33 +140,6 @@ async def test_a_batch_is_cancelled_only_with_all_its_items() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- calls inside fn
-@in_each_loop
-@pytest.mark.parametrize(
-    ("options", "works"),
-    [
-        ({"workers": 1}, False),
-        ({"workers": 2}, True),
-        ({"workers": 3, "key": lambda item: "one", "per_key": 1}, False),
-        ({"workers": 3, "item_id": lambda item: "one", "dedup": 1}, False),
-        ({"workers": 3, "limits": Concurrency(1)}, False),
-        ({"workers": 1, "max_in_flight": 1}, False),
-        ({"workers": 2, "max_in_flight": 2}, True),
-    ],
-    ids=["one", "two", "per_key", "dedup", "concurrency", "one in flight", "two in flight"],
-)
-async def test_a_call_inside_fn_is_refused_that_would_wait_for_itself(options: Any, works: bool) -> None:
-    async def fn(item: int) -> int:
-        return await caller(item + 1) if item == 0 else item
-
-    async with AsyncCaller(fn, **options) as caller:
-        if works:
-            assert await caller(0) == 1
-        else:
-            with pytest.raises(RuntimeError, match="would wait for itself"):
-                await caller(0)
-        assert await caller(5) == 5
-
-
 @in_each_loop
 async def test_a_task_that_outlives_the_call_which_made_it_is_not_inside_it() -> None:
     later = asyncio.Event()

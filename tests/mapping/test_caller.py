@@ -1,6 +1,5 @@
 """Caller: items that come one by one, from many threads."""
 
-import asyncio
 import contextvars
 import functools
 import gc
@@ -14,13 +13,15 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.counts import LONG, part
+from support.event_loops import ASYNCIO
+from support.interrupted import each_point
 from support.maps import Gate, asynchronous, threads_of_maps
 from support.process import run_script
 from support.threads import (
@@ -41,6 +42,7 @@ from manytail import (
     Batch,
     Breaker,
     Budget,
+    BudgetExceeded,
     Caller,
     Concurrency,
     Delivery,
@@ -58,6 +60,9 @@ pytestmark = [
     pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals"),
     pytest.mark.usefixtures("no_thread_stays"),
 ]
+
+
+MAPPING = [str(path) for path in Path(_admission.__file__).parent.iterdir()]
 
 
 def double(item: int) -> int:
@@ -509,76 +514,84 @@ def test_ctrl_c_in_a_callback_that_cancel_runs_is_raised_there() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- calls inside fn
-def nesting(depth: int, caller: list[Caller[int, int]]) -> Callable[[int], int]:
-    def fn(item: int) -> int:
-        return item if item == depth else caller[0](item + 1)
-
-    return fn
-
-
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_a_call_inside_fn_is_refused_when_all_workers_wait_in_such_calls(workers: int) -> None:
-    callers: list[Caller[int, int]] = []
-    for depth, works in ((workers - 1, True), (workers, False)):
-        with Caller(nesting(depth, callers), workers=workers) as caller:
-            callers[:] = [caller]
-            if works:
-                assert caller(0) == depth
-            else:
-                with pytest.raises(RuntimeError, match="would wait for itself"):
-                    caller(0)
-            callers.clear()
-
-
-SELF: dict[str, dict[str, Any]] = {
-    "per_key": {"key": lambda item: "one", "per_key": 1},
-    "dedup": {"item_id": lambda item: "one", "dedup": 1},
-    "concurrency": {"limits": Concurrency(1)},
-    "budget": {"limits": Budget(2, cost=lambda item: 2 - item)},
-    "batch": {"key": lambda item: "one", "per_key": 1, "batch": Batch(2, linger=0.001)},
+ONE: dict[str, Any] = {"workers": 4, "key": lambda item: "one", "per_key": 1}
+# How many calls are inside one another, whether that works, and the options. A limit is made for each run.
+NESTED: dict[str, tuple[int, bool, dict[str, Any]]] = {
+    "one worker": (0, True, {"workers": 1}),
+    "one worker, two calls": (1, False, {"workers": 1}),
+    "four workers": (3, True, {"workers": 4}),
+    "four workers, five calls": (4, False, {"workers": 4}),
+    "one in flight": (1, False, {"workers": 1, "max_in_flight": 1}),
+    "two in flight": (1, True, {"workers": 2, "max_in_flight": 2}),
+    "per_key": (1, False, ONE),
+    "batch": (1, False, {**ONE, "batch": Batch(2, linger=0.001)}),
+    "dedup": (1, False, {"workers": 4, "item_id": lambda item: "one", "dedup": 1}),
+    "concurrency": (1, False, {"limits": lambda: Concurrency(1)}),
+    "budget": (1, False, {"limits": lambda: Budget(2, cost=lambda item: 2 - item)}),
+    "others": (2, True, {"workers": 3, "key": str, "per_key": 1, "dedup": 5, "limits": lambda: Concurrency(3)}),
 }
 
 
-@pytest.mark.parametrize("options", SELF.values(), ids=SELF)
-def test_a_call_inside_fn_is_refused_that_waits_for_what_its_own_call_holds(options: Any) -> None:
-    callers: list[Caller[int, int]] = []
-    call = nesting(1, callers)
-    fn: Any = (lambda items: [call(item) for item in items]) if "batch" in options else call
-    with Caller(fn, workers=4, **options) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="would wait for itself"):
-            caller(0)
-        callers.clear()
+def nested_in_threads(depth: int, options: dict[str, Any]) -> None:
+    def one(item: int) -> int:
+        return item if item == depth else caller(item + 1)
+
+    fn: Any = (lambda items: [one(item) for item in items]) if "batch" in options else one
+    with Caller(fn, **options) as caller:
+        try:
+            assert caller(0) == depth
+        finally:
+            with suppress(BudgetExceeded):
+                assert caller(depth) == depth
+            wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
 
 
-def test_a_call_inside_fn_of_another_key_is_served() -> None:
-    callers: list[Caller[int, int]] = []
-    with Caller(nesting(2, callers), workers=3, key=str, per_key=1, dedup=5, limits=Concurrency(3)) as caller:
-        callers[:] = [caller]
-        assert caller(0) == 2
-        wait_until(lambda: not caller._runner._awaited)  # type: ignore[union-attr]
-        callers.clear()
+def nested_in_loop(run: Callable[[Any], Any], depth: int, options: dict[str, Any]) -> None:
+    async def main() -> None:
+        async def one(item: int) -> int:
+            return item if item == depth else await caller(item + 1)
+
+        async def many(items: list[int]) -> list[int]:
+            return [await one(item) for item in items]
+
+        fn: Any = many if "batch" in options else one
+        async with AsyncCaller(fn, **options) as caller:
+            try:
+                assert await caller(0) == depth
+            finally:
+                with suppress(BudgetExceeded):
+                    assert await caller(depth) == depth
+
+    run(main())
+
+
+@pytest.mark.parametrize(("depth", "works", "options"), NESTED.values(), ids=NESTED)
+@pytest.mark.parametrize("nested", [nested_in_threads, *[partial(nested_in_loop, run) for run in ASYNCIO.values()]])
+def test_a_call_inside_fn_is_refused_that_would_wait_for_itself(
+    nested: Any, depth: int, works: bool, options: dict[str, Any]
+) -> None:
+    options = {name: value() if name == "limits" else value for name, value in options.items()}
+    with nullcontext() if works else pytest.raises(RuntimeError, match="would wait for itself"):
+        nested(depth, options)
 
 
 def test_a_call_that_was_abandoned_holds_no_worker() -> None:
     """It waits in a call of its own, and has run out of time: its worker was replaced."""
 
     def attempt(seconds: float) -> None:
-        callers: list[Caller[int, int]] = []
         over = threading.Event()
 
         def fn(item: int) -> int:
             if item == 0:
                 with suppress(CancelledError, TimeoutError):
-                    callers[0](1)
+                    caller(1)
                 return 0
             if item == 1:
                 assert over.wait(DEADLINE)
                 return 1
-            return callers[0](3) if item == 2 else item
+            return caller(3) if item == 2 else item
 
         with Caller(fn, workers=2, timeout=seconds) as caller:
-            callers[:] = [caller]
             with pytest.raises(TimeoutError):
                 caller(0)
             try:
@@ -587,45 +600,32 @@ def test_a_call_that_was_abandoned_holds_no_worker() -> None:
                 raise TooLate from error
             finally:
                 over.set()
-                callers.clear()
 
     in_time(attempt, 0.05, 1.0, 10.0)
 
 
 def test_a_call_inside_an_async_fn_is_refused_because_it_blocks_the_loop() -> None:
-    callers: list[Caller[int, int]] = []
-
     async def fn(item: int) -> int:
-        return item or callers[0](1)
+        return item or caller(1)
 
-    with Caller(fn, workers=4) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="blocks the loop"):
-            caller(0)
-        callers.clear()
+    with Caller(fn, workers=4) as caller, pytest.raises(RuntimeError, match="blocks the loop"):
+        caller(0)
 
 
 @ways
 def test_submit_inside_fn_waits_for_no_window(way: Any) -> None:
-    callers: list[Caller[int, Any]] = []
-
     def fn(item: int) -> Any:
-        return [callers[0].submit(number) for number in range(1, 5)] if item == 0 else item
+        return [caller.submit(number) for number in range(1, 5)] if item == 0 else item
 
     with Caller(way(fn), workers=1, max_in_flight=1) as caller:
-        callers[:] = [caller]
         assert [future.result() for future in caller(0)] == [1, 2, 3, 4]
-        callers.clear()
 
 
 @ways
 def test_close_inside_fn_is_refused(way: Any) -> None:
-    callers: list[Caller[int, Any]] = []
-    with Caller(way(lambda item: callers[0].close()), workers=1) as caller:
-        callers[:] = [caller]
-        with pytest.raises(RuntimeError, match="close: called by fn"):
-            caller(0)
-        callers.clear()
+    fn = way(lambda item: caller.close())
+    with Caller(fn, workers=1) as caller, pytest.raises(RuntimeError, match="close: called by fn"):
+        caller(0)
 
 
 # ---------------------------------------------------------------------------------------------------- the end
@@ -633,7 +633,7 @@ def test_close_inside_fn_is_refused(way: Any) -> None:
 def test_leaving_the_block_waits_for_all_items_and_then_none_is_taken(way: Any) -> None:
     gate = Gate()
     with Threads() as threads:
-        with Caller(way(gate) if way is not asynchronous else asynchronous(double), workers=1) as caller:
+        with Caller(way(gate), workers=1) as caller:
             futures = [caller.submit(number) for number in range(5)]
             threads.start(gate.opened.set)
         assert all(future.done() for future in futures)
@@ -663,14 +663,7 @@ def test_a_thread_that_waits_for_the_window_at_the_close_is_served() -> None:
 @ways
 def test_what_has_not_started_is_cancelled(way: Any, by: str) -> None:
     gate = Gate()
-
-    async def afn(item: int) -> int:
-        gate.begun.append(item)
-        while not gate.opened.is_set():
-            await asyncio.sleep(0.001)
-        return item
-
-    caller = Caller(gate if way is not asynchronous else afn, workers=1, max_in_flight=3)
+    caller = Caller(way(gate), workers=1, max_in_flight=3)
     futures = [caller.submit(number) for number in range(3)]
     with Threads() as threads:
         gate.wait_for(0)
@@ -791,13 +784,7 @@ def test_a_setup_that_raises_fails_all_items_and_later_ones(way: Any) -> None:
 @ways
 def test_a_dropped_caller_cancels_what_has_not_started_and_leaves_no_thread(way: Any) -> None:
     gate = Gate()
-
-    async def afn(item: int) -> int:
-        gate.begun.append(item)
-        await asyncio.get_running_loop().create_future()
-        return item
-
-    caller = Caller(afn if way is asynchronous else gate, workers=1, timeout=10 * DEADLINE)
+    caller = Caller(way(gate), workers=1, timeout=10 * DEADLINE)
     futures = [caller.submit(number) for number in range(3)]
     called_back: list[str] = []
     futures[2].add_done_callback(lambda _: called_back.append(threading.current_thread().name))
@@ -919,39 +906,15 @@ def test_whatever_is_cancelled_and_however_it_ends_every_future_is_done(seed: in
     assert runner.scheduler.window.in_flight == 0 or runner.scheduler.halted
 
 
-class Interrupter:
-    """Raises KeyboardInterrupt in this thread where the interpreter serves signals in the Caller's code: where one of
-    its functions begins, or after it has called a built-in one. At the chosen one of these. Nothing is collected there:
-    a finalizer of an earlier test would be interrupted instead."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def __enter__(self) -> "Interrupter":
-        gc.disable()
-        sys.setprofile(self._profile)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-        gc.enable()
-
-    def _profile(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and Path(frame.f_code.co_filename).parent == Path(_admission.__file__).parent:
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9), "dedup": 3}], ids=["plain", "gate"])
 @pytest.mark.parametrize("way", ["call", "submit", "close"])
 def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: str, options: Any) -> None:
     """The others end, or the Caller has failed and says so."""
-    for at in itertools.count(1, 1 if LONG else 3):
+    # The least is less than there are, where another thread handles the arrival.
+    for interrupter in each_point(MAPPING, step=1 if LONG else 3):
         with Threads() as threads, Caller(double, workers=2, **options) as caller:
             caller(0)
             others: list[Task] = [threads.start(caller, number) for number in range(3)]
-            interrupter = Interrupter(at)
             try:
                 with interrupter:
                     if way == "call":
@@ -963,15 +926,12 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_other_one_waiting(way: st
             except (KeyboardInterrupt, RuntimeError):  # the latter: the Caller has failed
                 pass
             assert {type(other.outcome()) for other in others} <= {type(None), RuntimeError}
-        if interrupter.left > 0:
-            break
-    assert at > 3  # fewer than there are, where another thread handles the arrival
 
 
 def test_a_call_whose_start_is_interrupted_anywhere_is_put_at_most_once() -> None:
     """Until the Caller or the map has failed, another event may have its calls started."""
-    for at in itertools.count(1):
-        scheduler, items, interrupter = Scheduler(Options(limits=(Rate(1e9),), workers=2)), [Item(0)], Interrupter(at)
+    for interrupter in each_point(MAPPING):
+        scheduler, items = Scheduler(Options(limits=(Rate(1e9),), workers=2)), [Item(0)]
         scheduler.assign(items)
         scheduler.arrived(items, 0.0)
         with suppress(KeyboardInterrupt), interrupter:
@@ -979,9 +939,6 @@ def test_a_call_whose_start_is_interrupted_anywhere_is_put_at_most_once() -> Non
         with suppress(Exception):  # what was interrupted may be found half done
             scheduler.dispatch(0.0)
         assert scheduler.ready.qsize() <= 1
-        if interrupter.left > 0:
-            break
-    assert at > 3
 
 
 @pytest.mark.parametrize(
@@ -993,12 +950,11 @@ def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> N
     with Caller(double) as caller:
         caller(0)
         runner: Any = caller._runner
-        for at in itertools.count(1):
+        for interrupter in each_point(MAPPING):
             call = kind(1, None, 0, 0.0)
             if way == "cancelled":
                 call.future.cancel()
-            dropped, interrupter = (call, ValueError(at), False), Interrupter(at)
-            left: deque[Any] = deque([dropped if way == "drop" else call])
+            left: deque[Any] = deque([(call, ValueError(), False) if way == "drop" else call])
             step = runner._drop_one if way == "drop" else kind.settle
             with suppress(KeyboardInterrupt), interrupter:
                 _calls._each(left, step)
@@ -1007,13 +963,6 @@ def test_a_call_whose_end_is_interrupted_anywhere_ends(kind: Any, way: str) -> N
                 assert call.wait(False)
             else:
                 assert call.future.done()
-            if interrupter.left > 0:
-                break
-        assert at > 3
-
-
-def waits_for(event: threading.Event, _: int) -> bool:
-    return event.wait(DEADLINE)
 
 
 @pytest.mark.parametrize("state", ["room", "full", "closed"])
@@ -1021,13 +970,12 @@ def waits_for(event: threading.Event, _: int) -> bool:
 def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, state: str) -> None:
     """This thread handles the arrival. The other one gets a result, or that the Caller has failed."""
 
-    def hand_in(caller: Caller[int, bool]) -> bool:
+    def hand_in(caller: Caller[int, int]) -> int:
         return caller(1) if way == "call" else caller.submit(1).result()
 
-    for at in itertools.count(1):
-        proceed = threading.Event()
-        fn = partial(waits_for, proceed)
-        with Threads() as threads, Caller(fn, workers=1, max_in_flight=1) as caller:
+    for interrupter in each_point(MAPPING, least=5):
+        gate = Gate()
+        with Threads() as threads, Caller(gate, workers=1, max_in_flight=1) as caller:
             runner = caller._begun()
             if state == "full":
                 caller.submit(0)
@@ -1036,14 +984,11 @@ def test_a_call_of_another_thread_whose_arrival_is_interrupted_ends(way: str, st
             with runner._lock:
                 other = threads.start(hand_in, caller)
                 wait_until(partial(bool, runner._events))
-                with suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+                with suppress(KeyboardInterrupt), interrupter:
                     runner._handle()
             runner.settle()
-            proceed.set()
+            gate.opened.set()
             assert type(other.outcome()) in (type(None), RuntimeError)
-        if interrupter.left > 0:
-            break
-    assert at > 5
 
 
 @pytest.mark.parametrize("way", ["hand_in", "submit", "close"])
@@ -1159,20 +1104,6 @@ def test_an_index_error_of_a_step_is_not_the_end() -> None:
         _calls._each(deque([[]]), list.pop)
 
 
-def test_what_an_interruption_has_left_is_settled_later() -> None:
-    left, settled = deque([1, 2, 3]), []
-
-    def interrupted(number: int) -> None:
-        if number == 2:
-            raise KeyboardInterrupt
-        settled.append(number)
-
-    with pytest.raises(KeyboardInterrupt):
-        _calls._each(left, interrupted)
-    _calls._each(left, settled.append)
-    assert settled == [1, 2, 3]
-
-
 # ---------------------------------------------------------------------------------------------------- options
 REFUSED: dict[str, Any] = {
     "order": "input", "errors": "return", "max_failures": 3, "fatal": ValueError, "deadline": 3, "progress": True,
@@ -1188,8 +1119,6 @@ def test_options_of_maps_alone_are_refused(kind: Any) -> None:
         assert name not in inspect.signature(kind).parameters
         with pytest.raises(TypeError, match=f"^{name}: no option of {kind.__name__} "):
             kind(fn, **{name: value})
-    with pytest.raises(ValueError, match=r"^workers: 'inline' \(expected: an int >= 1"):
-        kind(fn, workers="inline")
     with pytest.raises(ValueError, match=r"^max_in_flight: 3"):
         kind(fn, workers=4, max_in_flight=3)
     with pytest.raises(TypeError, match=r"^fn: "):

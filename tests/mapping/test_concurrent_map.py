@@ -13,19 +13,22 @@ from typing import Any
 
 import pytest
 from support.maps import (
+    Clock,
+    Gate,
     Way,
     collect,
     concurrently,
     everywhere,
-    in_callers_loops,
     in_each_loop,
     in_loops,
     mapped,
+    refuse_thread,
     threads_of_maps,
 )
 from support.threads import DEADLINE, Threads, TooLate, in_time, wait_until
 
 from manytail import Budget, DeadlineExceeded, Delivery, Retry, RetryLater, aconcurrent_map, concurrent_map
+from manytail.mapping import _workers
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
@@ -35,18 +38,6 @@ def ended(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What the call returns, in a thread: it must end."""
     with Threads() as threads:
         return threads.start(run, *arguments, **options).result()
-
-
-def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting the thread of that name fails, as where the system has no more threads."""
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 async def double(item: int) -> int:
@@ -160,22 +151,28 @@ def test_a_coroutine_that_cancels_its_own_task(mapped: Way, timed: dict[str, Any
             assert result.result == item
 
 
-@in_callers_loops
-def test_an_input_that_cancels_its_own_task_fails_the_map(run: Run) -> None:
-    async def items() -> AsyncIterator[int]:
-        yield 1
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
+async def cancels_its_task() -> AsyncIterator[int]:
+    yield 1
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
 
-    async def main() -> None:
-        results = aconcurrent_map(double, items(), workers=1)
-        assert await anext(results) == 2
-        with pytest.raises(asyncio.CancelledError):
-            await anext(results)
 
-    ended(run, main())
+async def awaits_what_was_cancelled() -> AsyncIterator[int]:
+    yield 1
+    waited = asyncio.get_running_loop().create_future()
+    waited.cancel()
+    await waited
+
+
+@in_each_loop
+@pytest.mark.parametrize("items", [cancels_its_task, awaits_what_was_cancelled])
+async def test_an_input_that_is_cancelled_fails_the_map(items: Any) -> None:
+    results = aconcurrent_map(double, items(), workers=1)
+    assert await asyncio.wait_for(anext(results), DEADLINE) == 2
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(anext(results), DEADLINE)
 
 
 def test_no_worker_starts_after_the_deadline() -> None:
@@ -197,13 +194,6 @@ def test_no_worker_starts_after_the_deadline() -> None:
     assert [type(failure.error) for failure in results] == [DeadlineExceeded] * 9
     results.close()  # type: ignore[attr-defined]
     assert setups == [1]
-
-
-def test_an_empty_input_starts_no_worker_and_no_setup() -> None:
-    def setup() -> None:
-        raise AssertionError("no item came")
-
-    assert mapped(lambda item, resource: item, [], setup=setup) == []
 
 
 def test_it_is_lazy() -> None:
@@ -332,20 +322,6 @@ def test_an_exception_that_is_false_fails_the_map_too() -> None:
         mapped(str, items())
 
 
-@in_each_loop
-async def test_an_input_that_awaits_something_cancelled_fails_the_map() -> None:
-    async def items() -> AsyncIterator[int]:
-        yield 1
-        waited = asyncio.get_running_loop().create_future()
-        waited.cancel()
-        await waited
-
-    results = aconcurrent_map(double, items())
-    assert await asyncio.wait_for(anext(results), DEADLINE) == 2
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(anext(results), DEADLINE)
-
-
 def test_stop_iteration_of_fn_is_not_the_end_of_the_results() -> None:
     def fail(item: int) -> None:
         raise StopIteration(item)
@@ -441,17 +417,45 @@ def test_timeout_is_per_attempt(mapped: Way) -> None:
     wait_until(lambda: threads_of_maps() == [])
 
 
-def test_a_late_result_of_an_abandoned_call_is_dropped() -> None:
-    released = threading.Event()
+def test_a_call_over_its_time_fails_its_item_and_another_thread_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many abandoned threads as workers do not fail the map. What their calls return late is dropped."""
+    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", 0.01)  # that of an abandoned thread at the end
+    gate = Gate()
+    results = concurrent_map(
+        lambda item: gate(item) if item < 2 else item, range(4), workers=2, timeout=3_600, errors="return"
+    )
+    clock = Clock(results)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        gate.wait_for(0, 1)
+        clock.pass_an_hour()
+        outcomes = taking.result()
+        gate.opened.set()
+    assert [(one.result, type(one.error)) for one in outcomes[:2]] == [(None, TimeoutError)] * 2
+    assert [one.result for one in outcomes[2:]] == [2, 3]
+    wait_until(lambda: threads_of_maps() == [])
 
-    def hang(item: int) -> str:
-        released.wait(DEADLINE)
-        return "late"
 
-    results = concurrent_map(hang, [1], timeout=0.05, errors="return")
-    assert isinstance(next(results).error, TimeoutError)
-    released.set()
-    assert list(results) == []
+def test_abandoned_threads_that_have_ended_are_not_counted() -> None:
+    first, second, go_on = Gate(), Gate(), threading.Event()
+
+    def items() -> Iterator[Any]:
+        yield first
+        assert go_on.wait(DEADLINE)
+        yield second
+
+    results = concurrent_map(lambda gate: gate(0), items(), workers=1, timeout=3_600, errors="return")
+    clock = Clock(results)
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        for gate in (first, second):
+            gate.wait_for(0)
+            clock.pass_an_hour()
+            wait_until(lambda gate=gate: results.stats().failed == (1 if gate is first else 2))
+            gate.opened.set()
+            wait_until(lambda: "manytail-worker-1" not in threads_of_maps())
+            go_on.set()
+        assert [type(one.error) for one in taking.result()] == [TimeoutError] * 2
 
 
 def test_more_abandoned_calls_than_workers_fail_the_map() -> None:

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.maps import Way, everywhere, mapped
+from support.maps import Gate, Way, everywhere, mapped
 from support.threads import DEADLINE
 
 from manytail import Batch, Delivery, Outcome, Retry, RetryLater, concurrent_map
@@ -154,36 +154,24 @@ def test_after_the_call_nothing_can_be_said(mapped: Way) -> None:
 
 
 def test_an_abandoned_call_keeps_what_it_said_last() -> None:
-    over = threading.Event()
-    kept: list[Delivery] = []
+    gate, ended = Gate(), threading.Event()
     late: list[BaseException] = []
 
     def fn(item: int, delivery: Delivery) -> None:
-        kept.append(delivery)
         delivery.spent(tokens=5)
-        over.wait(DEADLINE)
+        gate(delivery)
         try:
             delivery.spent(tokens=7)
         except RuntimeError as error:
             late.append(error)
         ended.set()
 
-    ended = threading.Event()
-    (outcome,) = mapped_until(over, fn, timeout=0.5)
-    assert isinstance(outcome.error, TimeoutError)
+    with concurrent_map(fn, [1], timeout=0.5, errors="return") as results:
+        assert isinstance(next(results).error, TimeoutError)
+        gate.opened.set()
     assert ended.wait(DEADLINE)
-    assert kept[0].said == {"tokens": 5.0}
+    assert gate.begun[0].said == {"tokens": 5.0}
     assert len(late) == 1
-
-
-def mapped_until(over: threading.Event, fn: Any, **options: Any) -> list[Any]:
-    """The outcomes of one item. Then a call that was abandoned may end."""
-    results = concurrent_map(fn, [1], errors="return", **options)
-    try:
-        return [next(results)]
-    finally:
-        over.set()
-        results.close()
 
 
 def test_a_cancelled_coroutine_has_ended() -> None:

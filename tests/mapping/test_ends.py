@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.counts import LONG
+from support.interrupted import At, each_point
 from support.maps import (
     Way,
     asynchronous,
@@ -24,12 +25,11 @@ from support.maps import (
     endless,
     in_callers_loops,
     in_each_loop,
-    threads_of_maps,
 )
 from support.process import run_script
 from support.threads import DEADLINE, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_until
 
-from manytail import Batch, Budget, Delivery, Rate, Retry, RetryLater, Shared, aconcurrent_map, concurrent_map
+from manytail import Budget, Delivery, Rate, Retry, Shared, aconcurrent_map, concurrent_map
 from manytail.mapping import _runner, _threads, _workers
 
 pytestmark = [
@@ -60,33 +60,6 @@ class LargeInput(Large):
 
     def __next__(self) -> int:
         raise AssertionError("a map that did not begin has read it")
-
-
-TIMED: dict[str, dict[str, Any]] = {
-    "timeout": {"timeout": 60},
-    "deadline": {"deadline": 60},
-    "rate": {"limits": Rate(1e6)},
-    "linger": {"batch": Batch(2, linger=0.001)},
-    "progress": {"progress": lambda seen: None},
-}
-
-
-@pytest.mark.parametrize("options", TIMED.values(), ids=TIMED)
-def test_a_dropped_map_leaves_no_thread_and_no_result(options: dict[str, Any]) -> None:
-    made: list[weakref.ref[Large]] = []
-
-    def fn(item: Any) -> Any:
-        results = [Large() for _ in (item if isinstance(item, list) else [item])]
-        made.extend(map(weakref.ref, results))
-        return results if "batch" in options else results[0]
-
-    results = concurrent_map(fn, iter(range(1_000)), workers=4, **options)
-    next(results)
-    del results
-    gc.collect()
-    wait_until(lambda: not threads_of_maps())
-    gc.collect()
-    assert [one for one in made if one() is not None] == []
 
 
 def test_a_dropped_map_cancels_its_coroutines() -> None:
@@ -363,47 +336,12 @@ def test_the_length_of_the_input_is_not_asked() -> None:
     results.close()
 
 
-def test_a_priority_reaches_the_whole_window() -> None:
-    order: list[int] = []
-    over = threading.Event()
-
-    def fn(item: int) -> None:
-        order.append(item)
-        if item == 0:
-            over.wait(DEADLINE)
-
-    results = concurrent_map(
-        fn, range(100), workers=1, max_in_flight=100, priority=lambda item: -item if item else -(10**6)
-    )
-    with Threads() as threads:
-        ending = threads.start(list, results)
-        wait_until(lambda: results._scheduler.ready.qsize() == 99)  # not in_flight, which rises first
-        over.set()
-        ending.result()
-    assert order == [0, *range(99, 0, -1)]
-
-
 # ------------------------------------------------------------------------------------------------ in the caller's loop
 Run = Callable[[Any], Any]  # runs a coroutine in a loop
 
 
 def collected(*arguments: Any, **options: Any) -> Any:
     return collect(aconcurrent_map(*arguments, **options))
-
-
-@in_callers_loops
-def test_failing_deferred_and_quick_calls_in_any_loop(run: Run) -> None:
-    tried: set[tuple[str, int]] = set()
-
-    async def fn(item: int) -> int:
-        for error in (ValueError("once"), RetryLater(0.001)):
-            if (mark := (type(error).__name__, item)) not in tried:
-                tried.add(mark)
-                raise error
-        return -item
-
-    expected = [-item for item in range(300)]
-    assert run(collected(fn, range(300), workers=8, retry=Retry(1, backoff=0.001), timeout=DEADLINE)) == expected
 
 
 @in_callers_loops
@@ -465,70 +403,48 @@ def test_few_items_start_few_coroutines(run: Run) -> None:
 
 
 def test_a_handler_that_interrupts_the_join_of_a_thread_anywhere_may_join_it_too() -> None:
-    def join_twice(at: int) -> int:
-        """The second join is called at that point of the first. Returns how many points it is beyond the last."""
-        left = at
-
-        def handle(frame: Any, event: str, _: Any) -> None:
-            nonlocal left
-            if event in ("call", "c_return") and frame.f_code.co_filename in (threading.__file__, _threads.__file__):
-                left -= 1
-                if left == 0:
-                    thread.join()
-
+    for handler in each_point((threading.__file__, _threads.__file__), least=5):
         thread = _threads.Thread(list, "joined twice")
-        thread.start()
-        sys.setprofile(handle)
-        try:
-            thread.join()
-        finally:
-            sys.setprofile(None)
-        return left
+        handler.act = thread.join
 
-    for at in itertools.count(1):
+        def join(thread: _threads.Thread = thread, handler: At = handler) -> None:
+            thread.start()
+            with handler:
+                thread.join()
+
         with Threads() as threads:
-            if threads.start(join_twice, at).result() > 0:
-                break
-    assert at > 5
+            threads.start(join).result()
 
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_handler_that_interrupts_close_anywhere_may_close_too(recorded: bool, tmp_path: Path) -> None:
     """Whatever lock the interrupted close holds, threads of the map that need it end."""
+    mapping = [str(path) for path in Path(_runner.__file__).parent.iterdir()]
 
-    def close_twice(at: int) -> int:
-        """The second close is called at that point of the first. Returns how many points it is beyond the last."""
-        left, begun, proceed = at, threading.Semaphore(0), threading.Event()
+    def close_twice(handler: At, path: Path) -> None:
+        """The second close is called at that point of the first."""
+        begun, proceed = threading.Semaphore(0), threading.Event()
 
         def fn(item: int) -> None:
             begun.release()
             proceed.wait(0.01)
 
-        def handle(frame: Any, event: str, _: Any) -> None:
-            nonlocal left
-            if event in ("call", "c_return") and Path(frame.f_code.co_filename).parent == Path(_runner.__file__).parent:
-                left -= 1
-                if left == 0:
-                    proceed.set()
-                    results.close()
+        def close() -> None:
+            proceed.set()
+            results.close()
 
-        store = Shared(tmp_path / f"{at}.db", "a")
+        store = Shared(path, "a")
         options = {"remember": store, "limits": Rate(1e6, shared=store, name="a")} if recorded else {}
         results: Any = concurrent_map(fn, range(9), workers=2, **options)
         next(results)
         assert all(begun.acquire(timeout=DEADLINE) for _ in range(3))
-        sys.setprofile(handle)
-        try:
+        handler.act = close
+        with handler:
             results.close()
-        finally:
-            sys.setprofile(None)
-        return left
 
-    for at in itertools.count(1, 1 if LONG else 5):
+    for handler in each_point(mapping, least=30, step=1 if LONG else 5):
         with Threads() as threads:
-            if threads.start(close_twice, at).result() > 0:
-                break
-    assert at > 30
+            threads.start(close_twice, handler, tmp_path / f"{handler.left}.db").result()
 
 
 def test_the_exception_group_of_an_async_setup_is_raised_whole() -> None:

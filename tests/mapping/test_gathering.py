@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from support.maps import Gate
 from support.threads import DEADLINE, Threads, wait_asleep
 
 from manytail import Concurrency, concurrent_map
@@ -23,66 +24,57 @@ def test_fast_calls_are_handled_some_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         assert len(handled) < 500
 
 
-class Held:
-    """A function whose call with one number waits."""
-
-    def __init__(self, number: int) -> None:
-        self.number, self.begun, self.go_on = number, Event(), Event()
-
-    def __call__(self, item: int) -> int:
-        if item == self.number:
-            self.begun.set()
-            assert self.go_on.wait(DEADLINE)
-        return item
+def gated(first: int, second: int) -> tuple[Gate, Gate, Any]:
+    """Gates for the calls of two items. The map, with the results of all items but these at once."""
+    gates = {first: Gate(), second: Gate()}
+    fn = lambda item: gates[item](item) if item in gates else item  # noqa: E731
+    return gates[first], gates[second], concurrent_map(fn, range(100), workers=1, max_in_flight=100)
 
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_successes_before_a_slow_call_are_taken_and_counted(counts: bool) -> None:
-    first, second = Held(1), Held(5)
-    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    first, second, results = gated(1, 5)
     with closing(results):
         assert next(results) == 0
-        first.go_on.set()
-        assert second.begun.wait(DEADLINE)
+        first.opened.set()
+        second.wait_for(5)
         if counts:
             assert results.stats().done == 5
         assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
-        second.go_on.set()
+        second.opened.set()
         assert list(results) == list(range(5, 100))
 
 
 def test_a_consumer_that_waits_gets_the_next_success_at_once() -> None:
-    first, second = Held(5), Held(6)
-    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    first, second, results = gated(5, 6)
     with closing(results), Threads() as threads:
         assert next(results) == 0
-        assert first.begun.wait(DEADLINE)
+        first.wait_for(5)
         assert [next(results) for _ in range(4)] == [1, 2, 3, 4]
         task = threads.start(next, results)
         wait_asleep(task)
-        first.go_on.set()
+        first.opened.set()
         assert task.result() == 5
-        second.go_on.set()
+        second.opened.set()
 
 
 def test_an_interruption_of_stats_ends_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have taken a success that is handled then by nobody: the map must not wait for that."""
-    first, second = Held(1), Held(5)
-    results = concurrent_map(lambda item: second(first(item)), range(100), workers=1, max_in_flight=100)
+    first, second, results = gated(1, 5)
 
     def interrupted(items: object) -> None:
         raise KeyboardInterrupt
 
     with closing(results):
         assert next(results) == 0
-        first.go_on.set()
-        assert second.begun.wait(DEADLINE)
+        first.opened.set()
+        second.wait_for(5)
         monkeypatch.setattr(results._scheduler, "succeeded_alike", interrupted)
         with pytest.raises(KeyboardInterrupt):
             results.stats()
         monkeypatch.undo()
         assert list(results) == []
-        second.go_on.set()
+        second.opened.set()
 
 
 # ---------------------------------------------------------------------------------------------------- items that come

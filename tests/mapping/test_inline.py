@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -340,23 +340,6 @@ def test_fn_runs_in_a_copy_of_the_context_in_which_the_map_was_made(mapped: Way)
     assert seen_by_fn.get() == "unset"
 
 
-def test_setup_is_entered_at_the_first_call_and_left_at_the_end() -> None:
-    log = Log()
-
-    @contextmanager
-    def resource() -> Iterator[str]:
-        log.append("enter")
-        yield "it"
-        log.append("leave")
-
-    results = run(lambda item, resource: log.append(resource), range(2), setup=resource)
-    assert log == []
-    list(results)
-    assert log == ["enter", "it", "it", "leave"]
-    list(run(lambda item, resource: None, [], setup=resource))
-    assert log == ["enter", "it", "it", "leave"]
-
-
 # ---------------------------------------------------------------------------------------------------- async fn
 class OfOneTask:
     """A resource that is entered and left by one task."""
@@ -485,12 +468,6 @@ def test_a_call_starts_when_another_thread_gives_a_permit_back() -> None:
         wait_until(lambda: results._runner.owner.waiter.account is not None)
         contextvars.Context().run(block.__exit__)
         assert taking.result() == ["1"]
-
-
-def test_a_map_inside_a_block_of_its_own_limit_is_refused() -> None:
-    limit = Concurrency(1)
-    with limit, pytest.raises(RuntimeError, match="its own caller holds it"):
-        next(run(str, [1], limits=limit))
 
 
 def test_what_next_returns_is_recorded_and_reported(tmp_path: Path) -> None:

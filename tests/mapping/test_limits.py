@@ -245,14 +245,15 @@ def test_what_calls_say_that_they_spent_counts() -> None:
     assert results.stats().spent == {"money": 75.0, "tokens": 105.0, "calls": 15.0}
 
 
-def test_a_map_that_waits_for_its_own_caller_is_refused() -> None:
+@pytest.mark.parametrize("workers", [4, "inline"])
+def test_a_map_that_waits_for_its_own_caller_is_refused(workers: Any) -> None:
     slots = Concurrency(1)
-    with slots, pytest.raises(RuntimeError, match="its own caller holds it"):
-        list(concurrent_map(str, range(3), limits=slots))
 
     def nested(item: int) -> list[str]:
-        return list(concurrent_map(str, range(3), limits=slots))
+        return list(concurrent_map(str, range(3), limits=slots, workers=workers))
 
+    with slots, pytest.raises(RuntimeError, match="its own caller holds it"):
+        nested(0)
     with pytest.raises(RuntimeError, match="its own caller holds it"):
         list(concurrent_map(nested, range(2), limits=slots))
 

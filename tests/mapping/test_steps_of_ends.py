@@ -3,7 +3,9 @@ worker runs."""
 
 import asyncio
 import gc
+import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import Breaker, BreakerOpen, Concurrency, Shared, aconcurrent_map, concurrent_map
 from manytail._sync import start_thread
-from manytail.mapping import _loop_runner, _map, _threads, _workers
+from manytail.mapping import _loop_runner, _map, _thread_runner, _threads, _workers
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="counts the threads of the process, or changes modules"),
@@ -217,7 +219,9 @@ def test_aclose_goes_on_where_its_stop_was_interrupted(monkeypatch: pytest.Monke
     assert called == [True, True]
 
 
-def test_an_abandoned_call_that_outlives_its_map_does_not_close_its_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_call_that_outlives_its_map_is_logged_and_does_not_close_its_resource(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its map has ended: what the resource needs may be gone."""
 
     class Resource:
@@ -233,7 +237,28 @@ def test_an_abandoned_call_that_outlives_its_map_does_not_close_its_resource(mon
     gate = Gate()
     with pytest.raises(TimeoutError):
         list(concurrent_map(lambda item, resource: gate(item), [1], setup=Resource, timeout=0.01))
+    (left,) = [thread for thread in threading.enumerate() if thread.name.startswith("manytail-")]
+    assert left.daemon
+    assert caplog.messages == [f"1 calls that ran out of time are still running: {left.name}"]
     gate.opened.set()
     wait_until(lambda: not threads_of_maps())
     assert made[0].closed == 0
     assert all(one.closed == 1 for one in made[1:])
+
+
+def test_an_input_that_hangs_does_not_keep_a_failed_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_thread_runner, "JOIN_TIMEOUT", 0.05)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        asked.set()
+        assert go_on.wait(DEADLINE)
+
+    def fn(item: int) -> None:
+        assert asked.wait(DEADLINE)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match="0"):
+        list(concurrent_map(fn, items(), workers=1))
+    go_on.set()

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from support.maps import budget, everywhere, mapped, rate
-from support.process import KILL, KILLED_CODE, environment, run_script
+from support.process import KILL, KILLED_CODE, begin_together, environment, run_script, start_script
 from support.threads import DEADLINE, LONG, Threads, TooLate, in_time, wait_until
 
 from manytail import (
@@ -78,17 +78,11 @@ for result in concurrent_map(
 def test_processes_keep_a_rate_together_and_a_killed_one_frees_nothing(database, tmp_path, amount, per_key, items):
     """The service's log has no window with more starts than the rate allows, of all calls or of each key."""
     log, killed_after = tmp_path / "log", items // 3
-    command = [sys.executable, "-c", WORKER, database.url, str(log)]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     processes = [
-        subprocess.Popen([*command, str(number), str(amount), str(per_key)], env=environment(), text=True, **pipes)
+        start_script(WORKER, database.url, str(log), str(number), str(amount), str(per_key))
         for number in (items, items, 100_000)
     ]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    begin_together(processes)
     for _ in range(killed_after):
         processes[2].stdout.readline()
     os.kill(processes[2].pid, KILL)
@@ -298,10 +292,19 @@ def test_the_deadline_does_not_wait_for_a_slot(sqlite, mapped):
     assert sum(isinstance(result.error, DeadlineExceeded) for result in results) >= 19
 
 
+USES = {
+    "rate": lambda shared: {"limits": Rate(10.0, shared=shared, name="a")},
+    "budget": lambda shared: {"limits": Budget(10.0, shared=shared, name="b")},
+    "remember": lambda shared: {"remember": shared},
+}
+each_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
+
+
 @everywhere
-def test_the_deadline_does_not_wait_for_the_database_of_a_limit(away, mapped):
+@each_use
+def test_the_deadline_does_not_wait_for_the_database(away, mapped, use):
     shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
-    results = mapped(service, range(20), limits=rate(shared, 10.0), deadline=0.5, errors="return")
+    results = mapped(service, range(20), **use(shared), deadline=0.5, errors="return")
     assert [type(result.error) for result in results] == [DeadlineExceeded] * 20
     assert service.calls == []
 
@@ -346,11 +349,11 @@ def test_another_rate_is_logged_and_holds(sqlite, caplog):
 
 
 @everywhere
-def test_a_database_that_stays_away_fails_the_map_before_a_call(away, mapped):
+@each_use
+def test_a_database_that_stays_away_fails_the_map_before_a_call(away, mapped, use):
     shared, service = Shared(away, "a", outage_timeout=0.3), Service()
-    for limit in (Rate(10.0, shared=shared, name="a"), Budget(10.0, shared=shared, name="b")):
-        with pytest.raises(SharedUnavailable):
-            mapped(service, range(3), limits=limit)
+    with pytest.raises(SharedUnavailable, match="away for"):
+        mapped(service, range(3), **use(shared))
     assert service.calls == []
 
 

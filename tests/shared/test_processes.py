@@ -2,30 +2,15 @@
 
 import itertools
 import os
-import subprocess
-import sys
 
 import pytest
-from support.process import KILL, environment, run_script
+from support.process import KILL, begin_together, run_script, start_script
 from support.threads import DEADLINE
 
 from manytail import Shared
 from manytail.mapping import _shared_tables
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
-
-
-def start(script, *arguments, **options):
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(
-        command,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
 
 
 def ended(process):
@@ -57,12 +42,8 @@ for group in range(20):
 
 
 def test_processes_that_begin_at_once_share_one_database(database):
-    processes = [start(TOGETHER, database.url, str(number)) for number in range(4)]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    processes = [start_script(TOGETHER, database.url, str(number)) for number in range(4)]
+    begin_together(processes)
     lines = [line.split() for process in processes for line in ended(process).splitlines()]
     starts = sorted(float(line[0]) for line in lines)
     assert all(other - one >= 0.02 - 1e-3 for one, other in itertools.pairwise(starts))
@@ -71,10 +52,6 @@ def test_processes_that_begin_at_once_share_one_database(database):
     assert {line[1] for line in lines} == {"6.0"}
     assert shared._store().spent(b"budget:b") == 4 * 3.0 * sum(range(20))
     assert database.query("SELECT version FROM manytail_layout") == [(_shared_tables.VERSION,)]
-
-
-def look_up(shared, ids):
-    return shared._store().look_up(ids)
 
 
 FORK = """
@@ -134,7 +111,7 @@ while True:
 def test_what_was_recorded_survives_kill_9_and_nothing_is_half_there(database):
     reached, shared = 0, Shared(database.url, "a")
     for _ in range(5):
-        process = start(KILLED, database.url, str(reached))
+        process = start_script(KILLED, database.url, str(reached))
         lines = [process.stdout.readline() for _ in range(5)]
         os.kill(process.pid, KILL)
         lines += process.stdout.readlines()

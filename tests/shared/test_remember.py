@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import re
@@ -13,17 +14,15 @@ from dataclasses import dataclass
 
 import pytest
 from support import counts
-from support.maps import budget, concurrently, everywhere, mapped, rate
-from support.process import KILL, KILLED_CODE, environment
+from support.maps import budget, concurrently, everywhere, mapped, rate, refuse_thread
+from support.process import KILL, KILLED_CODE, environment, start_script
 from support.threads import DEADLINE, LONG, Threads, wait_until
 
 from manytail import (
     Caller,
-    DeadlineExceeded,
     Retry,
     RetryLater,
     Shared,
-    SharedUnavailable,
     aconcurrent_map,
     concurrent_map,
 )
@@ -223,17 +222,11 @@ def test_what_the_codec_of_a_caller_refuses_is_logged_once(sqlite, caplog):
 
 
 class Json:
+    decode = staticmethod(json.loads)
+
     @staticmethod
     def encode(result):
-        import json
-
         return json.dumps(result).encode()
-
-    @staticmethod
-    def decode(data):
-        import json
-
-        return json.loads(data)
 
 
 def test_a_codec_of_the_user_belongs_to_the_name(sqlite):
@@ -470,14 +463,7 @@ def test_a_map_that_fails_or_is_closed_records_what_came(sqlite, mapped):
 
 @pytest.mark.parametrize("name", ["manytail-shared", "manytail-limits"])
 def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch):
-    start = threading.Thread.start
-
-    def refuse(thread):
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    refuse_thread(name, monkeypatch)
     shared = Shared(sqlite.url, "a")
     remember = shared if name == "manytail-shared" else None
     results = concurrent_map(str, range(9), remember=remember, limits=rate(shared, 1e6))
@@ -557,24 +543,6 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
     assert shared.remembered() == 200
 
 
-@everywhere
-def test_a_database_that_stays_away_fails_the_map(own_server, mapped):
-    shared, service = Shared(own_server.url(), "a", outage_timeout=0.5), Service()
-    mapped(service, range(10), remember=shared)
-    own_server.stop()
-    with pytest.raises(SharedUnavailable, match="away for"):
-        mapped(service, range(10, 20), remember=shared)
-    assert len(service.calls) == 10
-
-
-@everywhere
-def test_the_deadline_does_not_wait_for_the_database(away, mapped):
-    shared, service = Shared(away, "a", outage_timeout=10 * DEADLINE), Service()
-    results = mapped(service, range(100), remember=shared, deadline=0.5, errors="return")
-    assert [type(result.error) for result in results] == [DeadlineExceeded] * 100
-    assert service.calls == []
-
-
 # ---------------------------------------------------------------------------------------------------- kills
 WORKER = """
 import os, sys
@@ -597,10 +565,7 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
     while True:
         before = {row[0] for row in database.query("SELECT id FROM manytail_results")} if killed else set()
         at = paid.stat().st_size if killed else 0
-        command = [sys.executable, "-c", WORKER, database.url, str(paid), str(items)]
-        process = subprocess.Popen(
-            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = start_script(WORKER, database.url, str(paid), str(items))
         if killed < kills:
             reach = items * (killed + 1) // (kills + 1)
             for line in process.stdout:
@@ -610,7 +575,7 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
             killed += 1
         _, said = process.communicate(timeout=4 * DEADLINE)
         again = [int(line) for line in paid.read_bytes()[at:].split()]
-        recorded_again += sum(id_of(item) in before for item in again)
+        recorded_again += sum(bytes.fromhex(idempotency_key(item)) in before for item in again)
         if process.returncode == 0:
             break
         assert process.returncode == KILLED_CODE, said
@@ -623,12 +588,6 @@ def test_kill_9_costs_at_most_what_ran_and_the_last_group(database, tmp_path):
         f"\n{database.kind}: {kills} kills over {items} items: {len(calls) - items} paid twice, "
         f"{recorded_again} recorded ones called again"
     )
-
-
-def id_of(item):
-    from manytail.mapping._idempotency import idempotency_key
-
-    return bytes.fromhex(idempotency_key(item))
 
 
 LEFT = """

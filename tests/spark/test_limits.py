@@ -1,7 +1,6 @@
 """Batches, equal rows, costs, rates and metrics in Spark tasks: as in concurrent_map, with rows of Arrow batches."""
 
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from support.notes import Notes
 
-from manytail import Rate, Retry, RetryLater
+from manytail import Rate, Retry
 from manytail.spark import Delivery, concurrent_udf, map_concurrent
 
 register_pickle_by_value(sys.modules[__name__])
@@ -88,22 +87,12 @@ def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
 
 # ---------------------------------------------------------------------------------------------------- metrics
 def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
-    seen: dict[int, int] = {}
-
-    def fn(row: Any) -> Any:
-        calls = seen[row.id] = seen.get(row.id, 0) + 1
-        time.sleep(0.02)
-        if row.id == 1 and calls == 1:
-            raise RetryLater(0.25)
-        if row.id == 2:
-            raise ValueError
-        return row.id
-
+    """tests/arrow shows what each figure is."""
     df = spark.range(0, 4, 1, 1).transform(
         map_concurrent,
-        fn,
+        lambda row: 1 // (row.id - 2),
         "n long",
-        retry=Retry(2, backoff=0.01),
+        retry=Retry(2, backoff=0),
         errors="column",
         metrics=True,
         limits=Rate(1e6, cost=F.col("id") + 1, per_task=True),
@@ -117,10 +106,5 @@ def test_what_calls_came_to_and_their_sums_by_observe(spark: Any) -> None:
     calls = [row._call for row in rows]
     assert [call.attempts for call in calls] == [1, 1, 3, 1]
     assert [call.cost for call in calls] == [1.0, 2.0, 9.0, 4.0]
-    assert [call.deferred for call in calls] == [0.0, 0.25, 0.0, 0.0]
-    assert not any(call.remembered for call in calls)
-    assert all(call.waited >= 0 for call in calls)
-    assert calls[0].ran >= 0.02
-    assert calls[1].ran >= 0.04
-    assert calls[2].ran >= 0.06
+    assert all(call.ran >= 0 and call.waited >= 0 and not call.remembered for call in calls)
     assert observation.get == {"attempts": 6, "cost": 16.0}

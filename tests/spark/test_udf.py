@@ -126,21 +126,7 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
     assert len(notes.read()) == 50
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "order",
-        "key",
-        "per_key",
-        "weights",
-        "priority",
-        "columns",
-        "item_id",
-        "metrics",
-        "error_column",
-        "x",
-    ],
-)
+@pytest.mark.parametrize("option", ["order", "key", "per_key", "columns", "x"])
 def test_other_options_are_type_errors(option: str) -> None:
     with pytest.raises(TypeError, match=rf"^{option}: no option of concurrent_udf \(expected: \w+\?\)"):
         concurrent_udf(abs, "int", **{option: 1})

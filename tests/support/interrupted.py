@@ -1,10 +1,13 @@
-"""A signal handler that raises at any moment of a call in the main thread. The times are swept, so that each moment of
-the call has its turn, however fast the machine is."""
+"""What interrupts a call. A signal handler that raises at any moment of it in the main thread: the times are swept, so
+that each moment has its turn, however fast the machine is. And an act at each point where the interpreter serves
+signals, one after the other."""
 
+import gc
 import itertools
 import signal
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import pytest
@@ -54,3 +57,41 @@ def _came_inside(error: BaseException) -> bool:
     """Whether a frame is between that of `interrupt` and that of the handler: the operation's."""
     frames: list[Any] = list(traceback.walk_tb(error.__traceback__))
     return len(frames) > 2
+
+
+def raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class At:
+    """Acts in this thread where the interpreter serves signals in the code of these files: where a function begins, or
+    after it has called a built-in one. At the chosen one of these points. Nothing is collected there: a finalizer of an
+    earlier test would be interrupted instead."""
+
+    def __init__(self, point: int, files: Container[str]) -> None:
+        self.left, self._files = point, files
+        self.act: Callable[[], object] = raise_interrupt
+
+    def __enter__(self) -> "At":
+        gc.disable()
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+        gc.enable()
+
+    def _profile(self, frame: Any, event: str, _: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename in self._files:
+            self.left -= 1
+            if self.left == 0:
+                self.act()
+
+
+def each_point(files: Container[str], least: int = 3, step: int = 1) -> Iterator[At]:
+    """One after the other, until there are no more. least: of more than so many."""
+    for point in itertools.count(1, step):
+        yield (at := At(point, files))
+        if at.left > 0:
+            break
+    assert point > least

@@ -26,6 +26,18 @@ def threads_of_maps() -> list[str]:
     return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
 
 
+def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting the thread of that name fails, as where the system has no more threads."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
 class Gate:
     """A function whose calls wait until it opens."""
 
@@ -38,8 +50,29 @@ class Gate:
         assert self.opened.wait(DEADLINE)
         return item
 
+    async def in_loop(self, item: Any) -> Any:
+        self.begun.append(item)
+        while not self.opened.is_set():  # by any thread
+            await asyncio.sleep(0.001)
+        return item
+
     def wait_for(self, *items: Any) -> None:
         wait_until(lambda: sorted(self.begun) == sorted(items), f"{items} to begin")
+
+
+class Clock:
+    """The time of a map in threads, which a test lets pass."""
+
+    def __init__(self, results: Any) -> None:
+        self._runner, self._now = results._runner, 0.0
+        self._runner.now = lambda: self._now
+
+    def pass_an_hour(self) -> None:
+        """Timeouts and retries of an hour are due."""
+        with self._runner._lock:
+            self._runner._handle()  # tells the scheduler about all started calls
+            self._now += 3_600.0
+        self._runner._timer._wakeup.set()
 
 
 class LoopGate:
@@ -119,6 +152,8 @@ async def collect(results: Any, into: list[Any] | None = None) -> list[Any]:
 
 def asynchronous(fn: Callable[..., Any]) -> Callable[..., Any]:
     """An `async def` that does what the function does; itself if it is one."""
+    if isinstance(fn, Gate):
+        return fn.in_loop
     if inspect.iscoroutinefunction(fn):
         return fn
 

@@ -38,6 +38,23 @@ def run_command(*command: str | Path, **options: Any) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE, check=False, **options)
 
 
+def start_script(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    """It runs on, with pipes."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment(), text=True, **pipes)
+
+
+def begin_together(processes: "list[subprocess.Popen[str]]") -> None:
+    """Each has said that it is ready, and waits for a line."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
 # The beginning of a script: a line on its standard input acts as Ctrl-C. Windows has no SIGINT from process to process.
 INTERRUPTED_BY_A_LINE = """
 import sys, threading

@@ -2,7 +2,7 @@
 test holds and releases, and a run whose output a test can wait for."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from manytail.arrow import ArrowResults
@@ -15,36 +15,24 @@ from manytail.mapping._thread_runner import ThreadRunner
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
-HOUR = 3_600.0
-
-
-Of = Callable[[Any], Any] | None  # of a value
-
 
 class Rows:
-    """A batch whose rows are plain values; `key` and `priority` are functions of a value."""
+    """A batch whose rows are plain values."""
 
-    def __init__(self, values: Sequence[Any], key: Of = None, priority: Of = None, row_bytes: float = 8.0) -> None:
+    def __init__(self, values: Sequence[Any], row_bytes: float = 8.0) -> None:
         self.values, self.size, self.row_bytes = list(values), len(values), row_bytes
-        self.keyed, self._key, self._priority = key is not None, key, priority
+        self.keyed = False
 
     def rows(self) -> list[Item]:
         """New Items each time: a batch keeps no item alive."""
-        rows = new_rows(self, self.size)
-        for row, value in zip(rows, self.values, strict=True):
-            if self._key is not None:
-                row.key = self._key(value)
-            if self._priority is not None:
-                number = self._priority(value)
-                row.priority = float("inf") if number is None else number
-        return rows
+        return new_rows(self, self.size)
 
-    def shown_key(self, row: Any) -> Any:
-        return None if self._key is None else self._key(self.values[row.index])
+    def shown_key(self, row: Any) -> None:
+        return None
 
 
-def batches(values: Sequence[Any], size: int, **columns: Any) -> list[Rows]:
-    return [Rows(values[start : start + size], **columns) for start in range(0, len(values), size)]
+def batches(values: Sequence[Any], size: int, row_bytes: float = 8.0) -> list[Rows]:
+    return [Rows(values[start : start + size], row_bytes) for start in range(0, len(values), size)]
 
 
 class Source:
@@ -52,7 +40,6 @@ class Source:
 
     def __init__(self, batches: Iterable[Rows], hold_before: int | None = None) -> None:
         self._batches = iter(batches)
-        self.keyed = isinstance(batches, list) and _keyed(batches)
         self._hold_before = hold_before
         self._number = 0
         self.rows = 0
@@ -82,18 +69,11 @@ class Script:
         self._all = False
         self.started: list[Any] = []
         self.running: list[Any] = []
-        self.peak = 0
-        self.peak_of: dict[Hashable, int] = {}
-        self.key: Callable[[Any], Hashable] = lambda row: None
 
     def __call__(self, row: Any) -> Any:
         with self._change:
             self.started.append(row)
             self.running.append(row)
-            self.peak = max(self.peak, len(self.running))
-            key = self.key(row)
-            same = sum(1 for other in self.running if self.key(other) == key)
-            self.peak_of[key] = max(self.peak_of.get(key, 0), same)
             self._change.notify_all()
             if not self._change.wait_for(lambda: self._all or row in self._free, LONG):
                 raise Hang(f"row {row!r} was never let go")
@@ -123,16 +103,15 @@ class Script:
 
 class BatchMap:
     """A scheduler and a thread runner over batches, whose output batches are lists of rows. The function gets the row's
-    value, and `resource=` where there is a setup."""
+    value."""
 
-    def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, weights: Any = None, **options: Any) -> None:
+    def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, **options: Any) -> None:
         options.setdefault("workers", 4)
         options.setdefault("max_in_flight", 4 * options["workers"])
         self.options = Options(**options)
         self.batch_rows = batch_rows
         self.scheduler = Scheduler(
             self.options,
-            weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
             buffer=batch_rows,
             window_bytes=WINDOW_BYTES,
             sizeof=size_of,
@@ -163,14 +142,11 @@ class Plan:
         runner.start(map(take, batches))
 
 
-batch_map = BatchMap
-
-
 class Run:
     """A BatchMap over some batches, run by a thread of its own. Use as a context manager."""
 
     def __init__(self, fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> None:
-        self.batch_map = batch_map(fn, **{"keyed": _keyed(source), **options})
+        self.batch_map = BatchMap(fn, **options)
         self.outputs: list[list[Item]] = []
         self._source = source
         self._change = threading.Condition()
@@ -206,38 +182,5 @@ class Run:
         return self.task.result()
 
 
-class Clocked(Run):
-    """A run with timeouts of an hour, whose clock the test moves."""
-
-    def __init__(self, fn: Any, source: Any, **options: Any) -> None:
-        super().__init__(fn, source, **{"timeout": HOUR, "errors": "return", **options})
-        self._now = 0.0
-        self.batch_map.runner.now = lambda: self._now
-
-    def pass_an_hour(self) -> None:
-        """Make every started call overdue, and every retry due."""
-        runner = self.batch_map.runner
-        with runner._lock:
-            runner._handle()  # tells the scheduler about all started calls
-            self._now += HOUR
-        runner._timer._wakeup.set()
-
-    def errors(self) -> list[Any]:
-        return [item.error and (item.error.type, item.error.attempts) for output in self.outputs for item in output]
-
-
-def _keyed(source: Iterable[Rows]) -> bool:
-    """Whether the batches have keys, as far as that is known before they are read."""
-    if isinstance(source, Source):
-        return source.keyed
-    return isinstance(source, list) and any(batch.keyed for batch in source)
-
-
-def finished(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Item]:
-    """All items of the output, in order."""
-    outputs = batch_map(fn, **{"keyed": _keyed(source), **options}).run(iter(source))
-    return [item for output in outputs for item in output]
-
-
 def results(fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> list[Any]:
-    return [item.result for item in finished(fn, source, **options)]
+    return [item.result for output in BatchMap(fn, **options).run(iter(source)) for item in output]

@@ -11,31 +11,17 @@ import sys
 import threading
 from pathlib import Path
 
-from manytail.spark._java import prepare_environment
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from sessions import session
+
+import manytail
+from manytail.spark import bootstrap, concurrent_udf, fan_out, map_concurrent
 
 NOTES, REPEATS = Path(sys.argv[1]), int(sys.argv[2])
 
-prepare_environment()
-os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # PYSPARK_PYTHON is a bare one
-
-import pyarrow as pa  # noqa: E402
-import pytest  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
-
-import manytail  # noqa: E402
-from manytail.spark import bootstrap, concurrent_udf, fan_out, map_concurrent  # noqa: E402
-
-spark = (
-    SparkSession.builder.master("local-cluster[2,1,1024]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.executor.memory", "512m")
-    .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.log.level", "OFF")
-    .getOrCreate()
-)
+spark = session("local-cluster[2,1,1024]", sql__shuffle__partitions=2)
 ROWS = 1_000 if REPEATS == 1 else 10_000
 IDS = list(range(ROWS))
 KILLED_AT = ROWS // 8 * 3

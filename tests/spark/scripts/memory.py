@@ -8,19 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-from manytail.spark._java import prepare_environment
+from sessions import session
+
+from manytail.spark import map_concurrent
 
 NOTES, SIZES = Path(sys.argv[1]), [int(size) for size in sys.argv[2:]]
 
-prepare_environment()
-os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-from pyspark.sql import SparkSession  # noqa: E402
-
-from manytail.spark import map_concurrent  # noqa: E402
-
-
-def peak_of(spark, rows):
+def peak_of(rows):
     """In kB."""
     place = NOTES / f"peak-{rows}"
 
@@ -35,13 +30,10 @@ def peak_of(spark, rows):
     return tuple(map(int, place.read_text().split()))
 
 
-builder = SparkSession.builder.master("local[1]").config("spark.python.worker.reuse", "false")
-for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-    builder = builder.config(name, "false")
-session = builder.config("spark.log.level", "OFF").getOrCreate()
-peak_of(session, 1_000)  # the daemon that workers are forked from is there
-found = {rows: peak_of(session, rows) for rows in SIZES}
-session.stop()
+spark = session("local[1]", python__worker__reuse="false")
+peak_of(1_000)  # the daemon that workers are forked from is there
+found = {rows: peak_of(rows) for rows in SIZES}
+spark.stop()
 processes, peaks = {process for process, _ in found.values()}, [peak for _, peak in found.values()]
 assert len(processes) == len(SIZES), "a worker served two jobs"
 print("  ".join(f"{rows:,} rows: {peak / 1024:.1f} MiB" for rows, (_, peak) in found.items()))

@@ -11,19 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from manytail.spark._java import prepare_environment
+from sessions import session
+
+from manytail import Rate, Shared
+from manytail.mapping._ledger import LATE
+from manytail.spark import map_concurrent
 
 URL, NOTES = sys.argv[1], Path(sys.argv[2])
 RATE, TASKS, ROWS, WORKERS = 100.0, 8, 2_400, 4
-
-prepare_environment()
-os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-from pyspark.sql import SparkSession  # noqa: E402
-
-from manytail import Rate, Shared  # noqa: E402
-from manytail.mapping._ledger import LATE  # noqa: E402
-from manytail.spark import map_concurrent  # noqa: E402
 
 
 def note(name, line):
@@ -74,15 +69,7 @@ def most_in_a_second(starts):
     return most
 
 
-spark = (
-    SparkSession.builder.master("local-cluster[4,2,512]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.executor.memory", "512m")
-    .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    .config("spark.log.level", "OFF")
-    .getOrCreate()
-)
+spark = session("local-cluster[4,2,512]")
 source = spark.range(0, ROWS, 1, TASKS)
 source.transform(map_concurrent, lambda row: row.id, "same long").collect()  # all workers are there
 limit = Rate(RATE, shared=Shared(url_where_leases_are_noted, "rate"), name="rate")

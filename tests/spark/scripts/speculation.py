@@ -14,22 +14,17 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from manytail.spark._java import prepare_environment
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql import functions as F
+from sessions import prepare_environment, session
+
+from manytail.spark import concurrent_udf, fan_out, map_concurrent
 
 NOTES = Path(sys.argv[1])
-prepare_environment()
-os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-import pyspark  # noqa: E402
-from pyspark import TaskContext  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
-
-from manytail.spark import concurrent_udf, fan_out, map_concurrent  # noqa: E402
-
 DEADLINE = 300.0
 IDS = list(range(400))
-SPECULATION = {"": "true", ".interval": "100ms", ".quantile": "0.5", ".multiplier": "1.1", ".minTaskRuntime": "100ms"}
+SPECULATION = {"interval": "100ms", "quantile": "0.5", "multiplier": "1.1", "minTaskRuntime": "100ms"}
 
 
 def until(predicate):
@@ -111,6 +106,7 @@ def run(spark):
     check("fan_out")
 
 
+prepare_environment()
 with ExitStack() as stack:
     port = free_port()
     start(
@@ -120,12 +116,8 @@ with ExitStack() as stack:
     for host in ("127.0.0.1", "127.0.0.2"):
         options = ["--host", host, "--cores", "1", "--memory", "700m", "--webui-port", "0"]
         start(stack, "org.apache.spark.deploy.worker.Worker", *options, f"spark://127.0.0.1:{port}")
-    builder = SparkSession.builder.master(f"spark://127.0.0.1:{port}").config("spark.executor.memory", "512m")
-    for name, value in SPECULATION.items():
-        builder = builder.config(f"spark.speculation{name}", value)
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "OFF").getOrCreate()
+    speculates = {f"speculation__{name}": value for name, value in SPECULATION.items()}
+    spark = session(f"spark://127.0.0.1:{port}", driver__host="127.0.0.1", speculation="true", **speculates)
     run(spark)
     spark.stop()
 print("speculation: ok")

@@ -66,18 +66,8 @@ def start(spark, directory, note):
     return writer.trigger(availableNow=True).start(str(Path(directory, "out")))
 
 
-def session():
-    from pyspark.sql import SparkSession
-
-    from manytail.spark._java import prepare_environment
-
-    prepare_environment()
-    builder = SparkSession.builder.master("local[2]").config("spark.log.level", "OFF")
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    return builder.getOrCreate()
-
-
 if __name__ == "__main__":
+    from sessions import session
+
     place, last = sys.argv[1], int(sys.argv[2])
-    start(session(), place, noting(place, last, os.getpgrp())).awaitTermination()
+    start(session("local[2]"), place, noting(place, last, os.getpgrp())).awaitTermination()
