@@ -3,6 +3,7 @@ them."""
 
 import contextvars
 import threading
+from contextlib import nullcontext
 
 import pytest
 from support.threads import DEADLINE, Threads
@@ -10,17 +11,13 @@ from support.threads import DEADLINE, Threads
 from manytail._sync import Held, start_thread
 
 
-def test_a_block_holds_the_lock_until_it_ends() -> None:
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_a_block_holds_the_lock_until_it_ends(error: type[Exception] | None) -> None:
     lock = threading.Lock()
-    with Held(lock):
+    with pytest.raises(error) if error else nullcontext(), Held(lock):
         assert lock.locked()
-    assert not lock.locked()
-
-
-def test_an_exception_releases_the_lock() -> None:
-    lock = threading.Lock()
-    with pytest.raises(KeyError), Held(lock):
-        raise KeyError
+        if error:
+            raise error
     assert not lock.locked()
 
 

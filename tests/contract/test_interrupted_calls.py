@@ -6,6 +6,8 @@ docs/limits.md names the locks that the standard library's own objects may keep.
 import itertools
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -40,26 +42,12 @@ def often(call: Callable[[], object]) -> Callable[[], None]:
 
 
 # ----------------------------------------------------------------------------------------------------------- primitives
-def block() -> Prepared:
-    lock, entered = threading.Lock(), 0
+def block(new: Callable[[], Any], *, nested: bool) -> Prepared:
+    lock, entered = new(), 0
 
     def call() -> None:
         nonlocal entered
-        with Held(lock):
-            entered += 1
-
-    def other() -> None:
-        assert lock.acquire(blocking=False)
-
-    return often(call), other
-
-
-def reentrant_block() -> Prepared:
-    lock, entered = threading.RLock(), 0
-
-    def call() -> None:
-        nonlocal entered
-        with Held(lock), Held(lock):
+        with Held(lock), Held(lock) if nested else nullcontext():
             entered += 1
 
     def other() -> None:
@@ -130,26 +118,15 @@ def pubsub() -> Prepared:
     return call, lambda: (queue.publish("other"), subscriber.get())
 
 
-def stdlib_queue() -> Prepared:
-    queue = Queue(8)
+def stdlib_queue(new: Callable[[int], Any], *, repeat: bool) -> Prepared:
+    queue = new(8)
 
     def call() -> None:
         queue.put(1)
         queue.get()
         queue.task_done()
 
-    return often(call), both(queue)
-
-
-def stdlib_queue_in_locked_mode() -> Prepared:
-    queue: Any = LifoQueue(8)
-
-    def call() -> None:
-        queue.put(1)
-        queue.get()
-        queue.task_done()
-
-    return call, both(queue)
+    return often(call) if repeat else call, both(queue)
 
 
 def stdlib_queue_waits() -> Prepared:
@@ -222,14 +199,22 @@ def close_of_a_map() -> Prepared:
     return results.close, results.close
 
 
-CALLS = [
-    *(block, reentrant_block, event, multiqueue, index_multiqueue, entry_queue, pubsub),
-    *(stdlib_queue, stdlib_queue_in_locked_mode, stdlib_queue_waits, simple_queue),
-    *(submit, submit_and_cancel, shutdown, whole_map, next_of_a_map, close_of_a_map),
-]
+CALLS: dict[str, Callable[[], Prepared]] = {
+    "block": partial(block, threading.Lock, nested=False),
+    "reentrant_block": partial(block, threading.RLock, nested=True),
+    "stdlib_queue": partial(stdlib_queue, Queue, repeat=True),
+    "stdlib_queue_in_locked_mode": partial(stdlib_queue, LifoQueue, repeat=False),
+    **{
+        prepared.__name__: prepared
+        for prepared in (
+            *(event, multiqueue, index_multiqueue, entry_queue, pubsub, stdlib_queue_waits, simple_queue),
+            *(submit, submit_and_cancel, shutdown, whole_map, next_of_a_map, close_of_a_map),
+        )
+    },
+}
 
 
-@pytest.mark.parametrize("prepared", CALLS, ids=lambda prepared: prepared.__name__)
+@pytest.mark.parametrize("prepared", CALLS.values(), ids=CALLS)
 def test_no_lock_stays_held(prepared: Callable[[], Prepared]) -> None:
     other: Callable[[], object]
 

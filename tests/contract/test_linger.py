@@ -3,7 +3,6 @@
 A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how
 long either takes.
 """
-import array
 import asyncio
 import random
 import time
@@ -12,7 +11,7 @@ from queue import Empty
 import pytest
 import trio
 from support.counts import count
-from support.queues import as_list
+from support.queues import as_list, get_many_into, get_many_with_keys
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from contract.structures import ENDED, STRUCTURES
@@ -23,16 +22,6 @@ pytestmark = pytest.mark.thread_unsafe(reason="signals")
 
 def get_many(out, n, linger, **wait):
     return as_list(out.get_many(n, linger=linger, **wait))
-
-
-def get_many_into(out, n, linger, **wait):
-    into = array.array("q", bytes(8 * n))
-    got = out.get_many_into(into, linger=linger, **wait)
-    return into.tolist()[:got]
-
-
-def get_many_with_keys(out, n, linger, **wait):
-    return [item for _, run in out.get_many_with_keys(n, linger=linger, **wait) for item in run.tolist()]
 
 
 def aget_many(out, n, linger):
@@ -75,7 +64,7 @@ class Form:
         self.gives_up = structure == "PubSubQueue"  # it takes nothing before the end, and an immediate end takes all
 
     def __call__(self, n, linger, **wait):
-        return [self.on.item(got) for got in self.call(self.out, n, linger, **wait)]
+        return [self.on.item(got) for got in self.call(self.out, n, linger=linger, **wait)]
 
     def put(self, *items):
         for item in items:
@@ -145,7 +134,7 @@ def test_all_that_is_there_is_taken_without_waiting(form):
 def test_a_shutdown_ends_it_and_what_was_taken_is_returned(form, immediate):
     form.put(1, 2)
     with Threads() as threads:
-        getter = threads.start(form.call, form.out, 5, LONG)
+        getter = threads.start(form.call, form.out, 5, linger=LONG)
         wait_asleep(getter)
         form.has_taken_all()
         form.on.shutdown(immediate)
@@ -161,7 +150,7 @@ def test_a_shutdown_ends_it_and_what_was_taken_is_returned(form, immediate):
 def test_closing_ends_it(waiting):
     waiting.put(1)
     with Threads() as threads:
-        getter = threads.start(waiting.call, waiting.out, 5, LONG)
+        getter = threads.start(waiting.call, waiting.out, 5, linger=LONG)
         wait_asleep(getter)
         waiting.has_taken_all()
         waiting.on.outs[0].close()

@@ -49,13 +49,19 @@ ENDS = {
     "get_many": lambda on, n: on.get_many(n).clear(),
     "immediate shutdown": lambda on, n: on.shutdown(immediate=True),
     "close": lambda on, n: close(on),
+    "discard": lambda on, n: [on.into.discard(item) for item in on.into].clear(),
+    "clear": lambda on, n: on.into.clear(),
 }
+OF_MULTI_QUEUES = ("discard", "clear")
+ENDS_OF = [
+    (name, end)
+    for name in OBJECTS
+    for end in ENDS
+    if (end != "close" if name == "MultiQueue" else end not in OF_MULTI_QUEUES)
+]
 
 
-@pytest.mark.parametrize(
-    ("new", "end"), [(name, end) for name in OBJECTS for end in ENDS if (name, end) != ("MultiQueue", "close")],
-    indirect=["new"],
-)
+@pytest.mark.parametrize(("new", "end"), ENDS_OF, indirect=["new"])
 def test_items_are_freed_however_they_end(new, end):
     on, items = new(), [Item() for _ in range(150)]
     refs = [weakref.ref(item) for item in items]
@@ -194,6 +200,16 @@ def pass_through(tail):
     tail.put_many(items)
     assert len(queue.get_many(50)) == 50
 """
+TIME_OUTS = """
+on, full = STRUCTURES[{name!r}](), STRUCTURES[{name!r}](maxsize=1)
+full.put(1)
+def time_out(call, *args):
+    try:
+        call(*args, timeout=1e-9)
+    except (manytail.Empty, manytail.Full):
+        return
+    raise AssertionError
+"""
 # Rounds, what comes before them, and a round.
 FLOWS = {
     **{
@@ -202,6 +218,57 @@ FLOWS = {
     },
     "an iterator in a dead cycle": (20_000, DEAD_ITERATOR, "dead_iterator(); n % 500 or gc.collect()"),
     "short sub-queues": (20_000, SHORT_SUB_QUEUES, "pass_through(tails[n % 100])"),
+    **{
+        f"time-outs of {name}": (20_000, TIME_OUTS.format(name=name), "time_out(on.get); time_out(full.put, 2)")
+        for name in ("MultiQueue", "EntryQueue", "PubSubQueue")
+    },
+    # Of entry queues.
+    "only the middle dies": (
+        60_000,
+        "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\n"
+        "queue.put(-2, group='last')",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "an idle subscription": (
+        60_000,
+        "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\n"
+        "subscription = queue.subscribe()",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "release": (
+        60_000,
+        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()\nqueue.put_many(range(5))",
+        "subscription.get(False).release()",
+    ),
+    "subscribe close": (
+        60_000,
+        "queue = manytail.EntryQueue()\nqueue.put(1)",
+        "subscription = queue.subscribe(); subscription.get(False); subscription.close()",
+    ),
+    "immediate": (60_000, "queue = manytail.EntryQueue()", "assert queue.put(n, immediate=True) is None"),
+    "drop oldest": (
+        60_000,
+        "queue = manytail.PriorityEntryQueue(maxsize=10, overflow='drop_oldest')",
+        "queue.put(n, priority=n % 10)",
+    ),
+    "last value": (60_000, "queue = manytail.LastValueQueue('q', key=lambda n: n % 7)", "queue.put(n)"),
+    "sorted": (
+        60_000,
+        "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\n"
+        "subscription = queue.subscribe()",
+        "queue.put(n); subscription.get(False).ack()",
+    ),
+    "expire": (60_000, "queue = manytail.EntryQueue(ttl=1e-7)", "queue.put(n); queue.maintain()"),
+    "groups": (
+        60_000,
+        "queue = manytail.EntryQueue('q', groups='shared')\nsubscription = queue.subscribe()",
+        "queue.put(n, group=n); subscription.get(False).ack()",
+    ),
+    "ack_up_to": (
+        60_000,
+        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()",
+        "queue.put(n); last = subscription.get(False); n % 50 or subscription.ack_up_to(last)",
+    ),
 }
 
 

@@ -13,12 +13,6 @@ from manytail import IndexMultiQueue, MultiQueue
 kind_of_loop = event_loops.kind_of_loop
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork)"
-    )
-
-
 @pytest.fixture(params=[MultiQueue, IndexMultiQueue], ids=["objects", "index"])
 def new(request: pytest.FixtureRequest) -> type:
     """A multi-queue class. Its tests use integers as items, and `support.queues.as_list` on results of bulk gets."""

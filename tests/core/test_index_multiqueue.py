@@ -3,7 +3,6 @@
 The `new` fixture tests everything else together with MultiQueue.
 """
 import asyncio
-import contextlib
 import functools
 import itertools
 import operator
@@ -13,7 +12,7 @@ from array import array
 from queue import Empty, Full
 
 import pytest
-from support.queues import drain, interrupted_third
+from support.queues import drain, get_many_into, get_many_with_keys
 from support.threads import DEADLINE, LONG, Threads, switching_often, wait_getters
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
@@ -324,17 +323,7 @@ def test_get_many_into_no_room_returns_zero_at_once(numpy):
     assert queue.get_many_into(numpy.empty(0, dtype=numpy.int64)) == 0
 
 
-def taken_into(queue, n, **wait):
-    out = array("q", bytes(8 * n))
-    got = queue.get_many_into(out, **wait)
-    return out.tolist()[:got]
-
-
-def taken_with_keys(queue, n, **wait):
-    return [item for _, items in queue.get_many_with_keys(n, **wait) for item in items.tolist()]
-
-
-@pytest.mark.parametrize("take", [taken_into, taken_with_keys])
+@pytest.mark.parametrize("take", [get_many_into, get_many_with_keys])
 def test_bulk_gets_wait_and_end_as_get_does(numpy, take):
     queue, tail = queue_of()
     assert take(queue, 0) == []
@@ -416,43 +405,6 @@ def test_the_runs_are_what_get_with_key_gives(numpy, selection, step):
         assert sum(len(items) for _, items in runs) <= step
         taken += [(key, item) for key, items in plain(runs) for item in items]
     assert taken == expected
-
-
-@pytest.mark.parametrize("fails_at", [1, 2, 3, 5])
-def test_a_selection_that_raises_loses_no_item_of_any_bulk_get(numpy, fails_at):
-    """An item that was taken before the selection raised is returned, or is still in the queue."""
-    for call in ("get_many", "get_many_with_keys", "get_many_into"):
-        calls = []
-
-        def choose(ready, calls=calls):
-            calls.append(1)
-            if len(calls) == fails_at:
-                raise LookupError("no choice")
-            return ready[-1]
-
-        queue = IndexMultiQueue(selection=choose)
-        queue.add("a").put_many([1, 2, 3])
-        queue.add("b").put_many([4, 5])
-        out = array("q", [0] * 9)
-        taken = []
-        while not queue.empty():
-            with contextlib.suppress(LookupError):
-                if call == "get_many":
-                    taken += queue.get_many(9).tolist()
-                elif call == "get_many_into":
-                    taken += out[:queue.get_many_into(out)]
-                else:
-                    taken += [item for _, items in plain(queue.get_many_with_keys(9)) for item in items]
-        assert sorted(taken) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("call", ["get_many", "get_many_with_keys", "get_many_into"])
-def test_ctrl_c_inside_a_selection_ends_a_bulk_get_which_takes_nothing(numpy, call):
-    queue = IndexMultiQueue(selection=interrupted_third())
-    queue.add("a").put_many(range(5))
-    with pytest.raises(KeyboardInterrupt):
-        getattr(queue, call)(array("q", [0] * 9) if call == "get_many_into" else 9)
-    assert drain(queue) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("linger", [0.0, 0.001])

@@ -4,14 +4,12 @@ as it stood. tests/contract/test_linger.py has what holds for every structure.
 import array
 import asyncio
 import gc
-import random
 import threading
 import weakref
 from queue import Full
 
 import pytest
 import trio
-from support.counts import count
 from support.event_loops import in_every_kind_of_loop
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters
@@ -203,15 +201,15 @@ def test_an_exception_gives_everything_back_as_it_stood(new_bulk, end, selection
         queue.task_done()
 
 
-def held(queue, act):
-    """Act while a get_many holds all items, then interrupt it."""
+def held(queue, act, cancel_first=False):
+    """Act while a get_many holds all items, and interrupt it: afterwards, or before what act() does wakes it."""
     async def main():
         task = asyncio.ensure_future(queue.aget_many(50, linger=LONG))
         while not queue.stats().getters_waiting:
             await asyncio.sleep(0)
         assert queue.empty()
-        act()
-        task.cancel()
+        for step in [task.cancel, act] if cancel_first else [act, task.cancel]:
+            step()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -264,17 +262,7 @@ def test_what_an_immediate_shutdown_would_have_taken_away_is_taken_away(new_bulk
     queue = new_bulk()
     tail = queue.add("a")
     tail.put_many([1, 2, 3])
-
-    async def main():
-        task = asyncio.ensure_future(queue.aget_many(50, linger=LONG))
-        while not queue.stats().getters_waiting:
-            await asyncio.sleep(0)
-        task.cancel()               # before the shutdown wakes it
-        queue.shutdown(immediate=True)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    held(queue, lambda: queue.shutdown(immediate=True), cancel_first=True)
     assert (list(tail), queue.qsize()) == ([], 0)
     assert queue.join(0)
     with pytest.raises(ShutDown):
@@ -343,39 +331,3 @@ def test_a_buffer_that_cannot_be_written_is_refused_before_anything_is_taken():
         queue.get_many_into(b"12345678", linger=LONG)
     assert queue.get_many_into(array.array("q"), linger=LONG) == 0
     assert queue.qsize() == 1
-
-
-@in_every_kind_of_loop
-def test_nothing_is_lost_or_doubled_by_ten_thousand_cancellations():
-    """Lingering coroutines are cancelled at random while threads put: every item comes out once, in its order."""
-    queue = MultiQueue()
-    keys, each = range(3), count(1_000, 10_000)
-    tails = [queue.add(key, maxsize=16, sizer=(lambda item: 1) if key == 2 else None) for key in keys]
-    got = []
-
-    async def main():
-        chance = random.Random(7)
-        while True:
-            task = asyncio.ensure_future(queue.aget_many(chance.randrange(1, 40), linger=chance.random() * 0.002))
-            await asyncio.wait({task}, timeout=chance.choice([0, 0.0005, 0.001]))
-            task.cancel()
-            try:
-                got.extend(await task)
-            except asyncio.CancelledError:
-                continue
-            except ShutDown:
-                return
-
-    with Threads() as threads:
-        putters = [
-            threads.start(tail.put_many, [(key, n) for n in range(each)], timeout=LONG)
-            for key, tail in zip(keys, tails, strict=True)
-        ]
-        loop = threads.start(asyncio.run, main())
-        for putter in putters:
-            putter.result()
-        queue.shutdown()
-        loop.result()
-    for key in keys:
-        assert [n for k, n in got if k == key] == list(range(each))
-    assert tails[2].size == 0

@@ -5,13 +5,12 @@ tests/contract/test_memory.py has what holds for every structure.
 import asyncio
 import gc
 import sys
-import tracemalloc
 import weakref
-from queue import Empty, Full
+from queue import Full
 
 import pytest
 from support.queues import drain
-from support.threads import LONG, Threads, wait_getters, wait_putters
+from support.threads import LONG, Threads, wait_putters
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
@@ -109,25 +108,6 @@ def test_a_cycle_is_collected_and_nothing_of_it_stays(hold):
     refs = [ref for _ in range(3) for ref in make()]
     assert tracked() == before
     assert [ref() for ref in refs] == [None] * 6
-
-
-RELEASES = {
-    "get_with_key": lambda queue: queue.get_with_key(),
-    "discard": lambda queue: queue["a"].discard(next(iter(queue["a"]))),
-    "clear": lambda queue: queue["a"].clear(),
-    "remove": lambda queue: queue.remove("a"),
-}
-
-
-@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-def test_items_are_released(release):
-    queue = MultiQueue()
-    ref = weakref.ref(item := Item())
-    queue.add("a").put(item)
-    del item
-    assert not gone(ref)
-    release(queue)
-    assert gone(ref)
 
 
 def test_what_was_taken_during_an_iteration_is_released():
@@ -327,43 +307,3 @@ def test_an_error_path_leaks_no_reference_and_drops_none(call, error):
     assert ref() is item
     del item
     assert gone(ref)
-
-
-@collecting
-def test_waits_that_end_in_errors_leave_no_memory_behind():
-    """After many timeouts, cancellations and shutdowns the process holds as much memory as before."""
-    def run():
-        queue, tail = full_tail(enabled=False)
-        for call in (
-            lambda: queue.get(timeout=0.0001),
-            lambda: tail.put(1, timeout=0.0001),
-            lambda: queue.get_many(3, timeout=0.0001),
-        ):
-            with pytest.raises((Empty, Full)):
-                call()
-        with Threads() as threads:
-            getter = threads.start(queue.get)
-            wait_getters(queue, 1)
-            queue.shutdown()
-            assert isinstance(getter.outcome(), ShutDown)
-
-    for _ in range(20):
-        run()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.take_snapshot()
-        for _ in range(100):
-            run()
-        gc.collect()
-        after = tracemalloc.take_snapshot()
-    finally:
-        tracemalloc.stop()
-    # tracemalloc attributes allocations of compiled code to the Python line that called it, one of this file. A leak is
-    # a block per run; a few more blocks are the interpreter's own.
-    grown = [
-        entry
-        for entry in after.compare_to(before, "filename")
-        if entry.traceback[0].filename == __file__ and entry.count_diff >= 100
-    ]
-    assert not grown

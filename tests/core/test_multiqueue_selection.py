@@ -1,12 +1,14 @@
 """A callable selection: its argument, what it may return, and that nothing it does loses an item."""
 import asyncio
 import contextlib
+import itertools
 from queue import Empty
 
 import pytest
-from support.queues import as_list, drain, interrupted_third
-from support.threads import DEADLINE, LONG, Threads, wait_getters
+from support.queues import as_list, drain, get_many_into, get_many_with_keys
+from support.threads import LONG, Threads, wait_getters
 
+import manytail
 from manytail import MultiQueue
 
 
@@ -55,34 +57,60 @@ def test_it_is_called_once_per_item(new_bulk):
     assert sorted(calls[1:], reverse=True) == calls[1:]
 
 
-def test_get_many_stops_where_it_raises_and_loses_nothing(new_bulk):
-    calls = []
+def failing_at(number, error):
+    """A selection that takes the first ready sub-queue, and fails at that call."""
+    calls = itertools.count(1)
 
-    def fail_third(ready):
-        calls.append(1)
-        if len(calls) == 3:
-            raise LookupError("third")
+    def choose(ready):
+        if next(calls) == number:
+            raise error
         return ready[0]
 
-    queue = new_bulk(selection=fail_third)
-    tail = queue.add("a")
-    tail.put_many(range(5))
+    return choose
+
+
+BULK = {
+    "get_many": lambda queue, n, **linger: as_list(queue.get_many(n, **linger)),
+    "get_many_with_keys": get_many_with_keys,
+    "get_many_into": get_many_into,
+}
+BULK_GETS = [("MultiQueue", "get_many"), *(("IndexMultiQueue", name) for name in BULK)]
+
+
+@pytest.fixture(params=BULK_GETS, ids=" ".join)
+def bulk(request):
+    """A class, and a bulk get of it."""
+    kind, name = request.param
+    if kind == "IndexMultiQueue":
+        pytest.importorskip("numpy")
+    return getattr(manytail, kind), BULK[name]
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 5])
+@pytest.mark.parametrize("linger", [0.0, LONG])
+def test_a_bulk_get_in_which_it_raises_loses_nothing(bulk, linger, fails_at):
+    """An item that was taken before is returned, or is still in the queue."""
+    new, get = bulk
+    queue = new(selection=failing_at(fails_at, LookupError("no choice")))
+    queue.add("a").put_many([1, 2, 3])
+    queue.add("b").put_many([4, 5])
     taken = []
-    with contextlib.suppress(LookupError):  # raised at this call, or at the third item of the next one
-        taken += as_list(queue.get_many(5))
-    with contextlib.suppress(LookupError):
-        taken += drain(queue)
-    taken += drain(queue)
-    assert taken == list(range(5))
+    with contextlib.suppress(LookupError):  # raised at this call, or at that item of the next one
+        taken += get(queue, 9, linger=linger if fails_at > 1 else 0.0)
+    while not queue.empty():
+        with contextlib.suppress(LookupError):
+            taken += get(queue, 9)
+    assert sorted(taken) == [1, 2, 3, 4, 5]
     assert queue.stats().got == 5
 
 
 @pytest.mark.parametrize("linger", [0.0, LONG])
-def test_ctrl_c_inside_it_ends_get_many_which_takes_nothing(new_bulk, linger):
-    queue = new_bulk(selection=interrupted_third())
+def test_ctrl_c_inside_it_ends_a_bulk_get_which_takes_nothing(bulk, linger):
+    new, get = bulk
+    queue = new(selection=failing_at(3, KeyboardInterrupt))
     queue.add("a").put_many(range(5))
     with pytest.raises(KeyboardInterrupt):
-        queue.get_many(5, linger=linger)
+        get(queue, 9, linger=linger)
     assert queue.stats().got == 0
     assert drain(queue) == list(range(5))
 
@@ -121,15 +149,7 @@ def test_its_error_is_raised_and_nothing_is_lost(new_bulk, call, error):
 
 def test_its_error_does_not_swallow_the_wake_up_of_another_getter(new):
     """Two getters wait and the first one that is woken fails. The item must reach the second one."""
-    calls = []
-
-    def fail_once(ready):
-        calls.append(1)
-        if len(calls) == 1:
-            raise LookupError("once")
-        return ready[0]
-
-    queue = new(selection=fail_once)
+    queue = new(selection=failing_at(1, LookupError("once")))
     tail = queue.add("a")
     with Threads() as threads:
         getters = [threads.start(queue.get, timeout=LONG) for _ in range(2)]
@@ -261,26 +281,3 @@ def test_it_may_use_the_queue(new):
     tail.put_many([1, 2])
     assert [queue.get(), queue.get()] == [1, 2]
     assert list(other) == [9, 9]
-
-
-def test_other_threads_put_and_get_while_it_runs(new):
-    """It runs with no lock of the queue held: another thread does every operation while it runs."""
-    def slow(ready):
-        if len(ready) == 2:
-            with Threads() as threads:
-                threads.start(elsewhere).result()
-        return ready[0]
-
-    def elsewhere():
-        other.put(4)
-        other.discard(4)
-        queue.add("new", priority=1, enabled=False).put(5)
-        queue.remove("c")  # one ready tail is left: this get is served at once
-        assert queue.get(timeout=DEADLINE) == 1
-        tail.put(2)
-
-    queue = new(selection=slow)
-    tail, other = queue.add("a"), queue.add("c")
-    tail.put(1)
-    other.put(3)
-    assert queue.get(timeout=DEADLINE) == 2

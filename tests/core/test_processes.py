@@ -84,9 +84,11 @@ assert queue.get() == 1
 
 
 # ------------------------------------------------------------------------------------------------ import and exit
-def test_importing_starts_no_thread_and_imports_nothing_big():
-    script = """
+def test_importing_starts_no_thread_and_imports_nothing_big_until_an_array_is_asked_for():
+    pytest.importorskip("numpy")
+    assert run_script("""
 import sys, threading
+from array import array
 before = threading.active_count()
 import manytail
 from manytail import IndexMultiQueue
@@ -95,35 +97,19 @@ queue = IndexMultiQueue()
 tail = queue.add("a")
 tail.put(1)
 tail.put_many([1, 2, 3])
-tail.put_many(range(5))
+tail.put_many(array("q", range(5)))
 queue.get()
 tail.put_front(4)
 assert 3 in tail
 assert list(tail)[0] == 4
+assert queue.get_many_into(array("q", [0])) == 1
 big = {"numpy", "pyarrow", "pyspark", "pandas"} & set(sys.modules)
 assert not big, big
-print("done")
-"""
-    assert run_script(script) == "done\n"
-
-
-def test_numpy_is_imported_when_an_array_is_asked_for():
-    pytest.importorskip("numpy")
-    script = """
-import sys
-from array import array
-from manytail import IndexMultiQueue
-queue = IndexMultiQueue()
-queue.add("a").put_many(array("q", [1, 2, 3, 4, 5]))
-out = array("q", [0])
-assert queue.get_many_into(out) == 1
-assert "numpy" not in sys.modules
 taken = queue.get_many(2)
 assert "numpy" in sys.modules
-assert taken.tolist() == [2, 3]
+assert taken.tolist() == [1, 2]
 print("done")
-"""
-    assert run_script(script) == "done\n"
+""") == "done\n"
 
 
 def test_the_free_threaded_build_keeps_its_gil_off():

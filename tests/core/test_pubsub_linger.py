@@ -2,15 +2,12 @@
 
 tests/contract/test_linger.py has what holds for every structure.
 """
-import random
-import time
 from queue import Full
 
 import pytest
-from support.counts import count
 from support.threads import LONG, Threads
 
-from manytail import Lagged, PubSubQueue, ShutDown
+from manytail import Lagged, PubSubQueue
 
 SHORT = 0.003
 pytestmark = pytest.mark.thread_unsafe(reason="signals")
@@ -94,34 +91,3 @@ def test_a_message_that_woke_who_waits_for_several_goes_to_who_waits_for_one(que
         assert one.result() == 0
         queue.publish_many([1, 2, 3])
         assert several.result() == [1, 2, 3]
-
-
-def test_every_message_goes_once_to_threads_that_linger_and_threads_that_do_not(queue):
-    total, got = count(2_000, 20_000), [[], [], [], []]
-    chance = random.Random(5)
-
-    def linger(mine, seed):
-        chance = random.Random(seed)
-        while True:
-            try:
-                mine.extend(subscriber.get_many(chance.randrange(1, 20), timeout=LONG, linger=chance.random() * 0.001))
-            except ShutDown:
-                return
-
-    def take(mine):
-        for message in subscriber:
-            mine.append(message)
-
-    with queue.subscribe() as subscriber, Threads() as threads:
-        for number in (0, 1):
-            threads.start(linger, got[number], number)
-            threads.start(take, got[2 + number])
-        published = 0
-        while published < total:
-            published += queue.publish_many(range(published, published + chance.randrange(1, 9)))
-            if chance.random() < 0.2:
-                time.sleep(chance.random() * 0.0005)  # not to wait for anything: so that publishes meet every state
-        queue.shutdown()
-    assert sorted(message for mine in got for message in mine) == list(range(published))
-    for mine in got:
-        assert mine == sorted(mine)

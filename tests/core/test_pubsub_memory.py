@@ -5,10 +5,11 @@ import sys
 import threading
 import warnings
 import weakref
+from contextlib import suppress
 from queue import Empty, Full
 
 import pytest
-from support.threads import DEADLINE, Threads, wait_asleep
+from support.threads import DEADLINE, LONG, Threads, run_all, wait_asleep
 
 from manytail import PubSubQueue, ShutDown
 
@@ -90,37 +91,28 @@ def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
     assert queue.subscribers == 0
 
 
-AT_EXIT = """
-import sys
-from manytail import EntryQueue, MultiQueue, PubSubQueue
+def test_no_message_stays_whatever_meets_whatever():
+    queue, alive = PubSubQueue(maxsize=50), weakref.WeakSet()
 
-queue = PubSubQueue()
-sys.kept = queue.subscribe()       # freed after the modules are
-queue.publish(sys.kept)
-kept = queue.subscribe()
-tail = MultiQueue().add("a")
-tail.put(iter(tail))
-"""
+    def publish():
+        for _ in range(400):
+            message = Message()
+            alive.add(message)
+            queue.publish(message)
 
+    def visit():
+        for n in range(60):
+            with queue.subscribe(start=["next", "oldest"][n % 2]) as subscriber, suppress(Empty):
+                subscriber.get_many(20, timeout=0.001)
 
-@pytest.mark.thread_unsafe(reason="processes of their own")
-@pytest.mark.parametrize("options", [[], ["-Werror"], ["-Walways"]], ids=" ".join)
-def test_nothing_is_said_at_interpreter_exit(options):
-    import subprocess
+    def consume():
+        for _ in range(1200):
+            keep.get(timeout=LONG)
 
-    from support.process import environment
-
-    ran = subprocess.run(
-        [sys.executable, *options, "-c", AT_EXIT],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "")
-    assert "NoneType" not in ran.stderr
-    assert "Traceback" not in ran.stderr
+    with queue.subscribe() as keep:
+        run_all(*[publish] * 3, *[visit] * 2, consume)
+    gc.collect()
+    assert (queue.qsize(), len(alive)) == (0, 0)
 
 
 # ------------------------------------------------------------------------------------------------ references
@@ -163,28 +155,6 @@ def test_not_one_reference_is_lost_or_leaked():
     assert sys.getrefcount(message) == before
     a.close()
     b.close()
-
-
-def test_a_finalizer_of_a_message_may_use_the_queue():
-    queue = PubSubQueue()
-    said = []
-
-    class Last:
-        def __del__(self):
-            said.append(queue.publish("last words"))
-
-    with queue.subscribe() as a, queue.subscribe() as b:
-        queue.publish(Last())
-        a.get()
-        b.get()
-        gc.collect()
-        assert said == [1]
-        assert a.get() == b.get() == "last words"
-        queue.publish_many([Last() for _ in range(200)])
-        a.close()
-        b.close()
-        gc.collect()
-        assert len(said) == 201
 
 
 @pytest.mark.parametrize("publish", [PubSubQueue.publish, lambda queue, item: queue.publish_many([item])])

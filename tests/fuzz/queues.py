@@ -4,6 +4,7 @@ subscriptions or consumers, PubSubQueue, a broker's queue."""
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -60,8 +61,13 @@ class MultiQueues(Case):
             sub = random.choice(self.subs)
             sub.priority, sub.weight = random.randrange(3), random.choice([1, 4])
             sub.enabled = False
+            sub.maxsize = random.choice([0, 3]) if self.bound else 0
             sub.enabled = True
-            self.queue.stats()
+            assert len(shown := [item.id for item in sub]) == len(set(shown))
+            with suppress(ShutDown):
+                self.queue.remove(self.queue.add(object(), priority=random.randrange(3)).key)
+            stats = self.queue.stats()
+            assert stats.put >= stats.got + stats.qsize
         return (taken[1] if isinstance(taken, tuple) else taken).id  # type: ignore[no-any-return]
 
     def aputting(self, item: Item) -> Any:
@@ -110,7 +116,8 @@ class Queues(Case):
 
 
 class Entries(Case):
-    """A taken entry is acknowledged, released or rejected: released entries return, and priorities overtake."""
+    """A taken entry is acknowledged, released or rejected: released entries return, and priorities overtake. Others
+    expire, or fall to whoever may drop them. At the end the counts of each queue add up."""
 
     kind = "entries"
     puts = 0.5
@@ -123,6 +130,9 @@ class Entries(Case):
         self.makers = random.choices([EntryQueue, EntryQueue, PriorityEntryQueue, SortedEntryQueue], k=2)
         self.makers = self.makers[: random.choice([1, 2])]
         self.prefetch = random.choice([0, 1, 3])
+        self.groups = random.choice([None, None, "shared", "assigned"])
+        self.expires = random.choice([0, 0, 0.2])
+        self.unlocks = random.choice([0, 0, 0.1])
         self.consumes = len(self.makers) > 1 or random.random() < 0.3
         self.shares = random.random() < 0.5
 
@@ -135,7 +145,7 @@ class Entries(Case):
         dead: Any = EntryQueue("dead")
         self.graveyard = dead.subscribe()
         options = {"maxsize": self.bound, "overflow": self.overflow, "max_deliveries": self.max_deliveries}
-        options["dead_letter"] = dead
+        options |= {"dead_letter": dead, "groups": self.groups}
         self.queues: list[Any] = [
             make(str(number), **options, **({"key": key} if make is SortedEntryQueue else {}))
             for number, make in enumerate(self.makers)
@@ -154,6 +164,10 @@ class Entries(Case):
 
     def putting(self, item: Item, random: Random, *wait: Any) -> Call:
         options = {"delay": 0.001} if random.random() < 0.1 else {}
+        if random.random() < self.expires:
+            options["ttl"] = random.choice([0.0001, 0.003])
+        if self.groups and random.random() < 0.5:
+            options["group"] = random.choice("gh")
         return partial(random.choice(self.queues).put, item, *wait, priority=random.randrange(10), **options)
 
     def putting_many(self, items: list[Item], random: Random, *wait: Any) -> Call:
@@ -166,6 +180,10 @@ class Entries(Case):
     def settle(self, side: Side, taken: Any, random: Random) -> Id | None:
         item = taken.item  # which an ended entry has not
         fails = random.random() < self.fails
+        if random.random() < 0.05:
+            assert len(seen := [entry.seq for entry in self.queue.browse()]) == len(set(seen))
+        if random.random() < self.unlocks and taken.unlock() and not taken.lock():
+            return None  # it has been dropped
         end = random.choice([taken.reject, taken.release]) if fails else taken.ack
         assert end(), f"{taken} was not ours"
         return None if fails else item.id
@@ -187,6 +205,8 @@ class Entries(Case):
         buried: list[Id] = []
         wanted = sum(queue.stats().dead_lettered for queue in self.queues)
         wait_until(lambda: buried.extend(self.drain(self.graveyard.get)) or len(buried) >= wanted, "the dead letters")
+        for stats in self.look():
+            assert stats.enqueued == stats.acked + stats.rejected + stats.expired + stats.dropped, stats
         return [*drained, buried]
 
     def depth(self) -> int:

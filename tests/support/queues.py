@@ -1,10 +1,10 @@
 """Small helpers on multi-queues for tests."""
 import _thread
 import functools
-import itertools
 import operator
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator
 from queue import Empty
 from typing import Any
 
@@ -12,6 +12,15 @@ from typing import Any
 def as_list(items: Any) -> list[Any]:
     """What a bulk get returned, as a plain list. It is a list or, from an IndexMultiQueue, a numpy array."""
     return items if isinstance(items, list) else items.tolist()
+
+
+def get_many_into(queue: Any, n: int, **wait: Any) -> list[Any]:
+    into = array("q", bytes(8 * n))
+    return into[: queue.get_many_into(into, **wait)].tolist()
+
+
+def get_many_with_keys(queue: Any, n: int, **wait: Any) -> list[Any]:
+    return [item for _, run in queue.get_many_with_keys(n, **wait) for item in run.tolist()]
 
 
 def drain(queue: Any) -> list[Any]:
@@ -28,18 +37,6 @@ def one_then(error: BaseException) -> Iterator[int]:
     """An iterable that ends with an exception after its first item."""
     yield 1
     raise error
-
-
-def interrupted_third() -> Callable[[list[Any]], Any]:
-    """A selection that takes the first ready sub-queue, and is interrupted at its third call."""
-    calls = itertools.count(1)
-
-    def choose(ready: list[Any]) -> Any:
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return ready[0]
-
-    return choose
 
 
 class Sealed(KeyboardInterrupt):

@@ -42,9 +42,9 @@ FETCHED_BY = time.monotonic() + 600 if BUILDS else None
 RELEASE = "3.14.3-1.5.13"  # of org.bytedeco:cpython
 WITHOUT_SPARK = ["core", "stdlib_queue", "executor", "mapping", "broker", "shared", "wakeups", "linear", "simulation"]
 WITHOUT_SPARK += ["contract", "doctor", "native", "workplace", "fuzz"]
-ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_stress", "index_multiqueue"]
-ESSENTIALS += ["pubsub_contract", "pubsub_stress", "multiqueue_iteration", "multiqueue_turns"]
-ESSENTIALS = [f"tests/core/test_{name}.py" for name in ESSENTIALS]
+ESSENTIALS = ["multiqueue_contract", "multiqueue_bulk", "multiqueue_shutdown", "multiqueue_iteration"]
+ESSENTIALS += ["multiqueue_turns", "index_multiqueue", "pubsub_contract"]
+ESSENTIALS = [*(f"tests/core/test_{name}.py" for name in ESSENTIALS), "tests/linear/test_long_runs.py"]
 
 
 class UnavailableError(Exception):

@@ -335,6 +335,7 @@ def main(names: list[str]) -> None:
     unraisable.clear()
     sys.unraisablehook = before
     globals()["left_to_the_exit"] = left
+    sys.left = [SAMPLES[name].make() for name in names]  # type: ignore[attr-defined] # freed after the modules
 
 
 if __name__ == "__main__":

@@ -44,26 +44,16 @@ def test_turns_that_other_threads_take_skip_no_queue():
             threads.start(pass_on, consumer)
 
 
-def test_it_takes_one_entry_per_queue_and_turn():
-    with consumer_of(*queues(3, each=3)) as consumer:
-        assert [consumer.get(False).item for _ in range(9)] == ["00", "10", "20", "01", "11", "21", "02", "12", "22"]
+def test_it_takes_one_entry_per_queue_and_turn_and_passes_over_empty_ones():
+    a, b, c = queues(3, each=3)
+    b.purge()
+    with consumer_of(a, b, c) as consumer:
+        assert [consumer.get(False).item for _ in range(2)] == ["00", "20"]
+        assert [entry.item for entry in consumer.get_many(3)] == ["01", "21", "02"]
+        assert consumer.get_many(0) == consumer.get_many(-1) == []
+        assert [entry.item for entry in consumer.get_many(5)] == ["22"]
         with pytest.raises(Empty):
             consumer.get(False)
-
-
-def test_an_empty_queue_does_not_use_up_a_turn():
-    a, b, c = queues(3)
-    a.put_many("abc")
-    c.put_many("xyz")
-    with consumer_of(a, b, c) as consumer:
-        assert [consumer.get(False).item for _ in range(6)] == ["a", "x", "b", "y", "c", "z"]
-
-
-def test_get_many_keeps_the_turns():
-    with consumer_of(*queues(2, each=3)) as consumer:
-        assert [entry.item for entry in consumer.get_many(5)] == ["00", "10", "01", "11", "02"]
-        assert consumer.get_many(0) == consumer.get_many(-1) == []
-        assert [entry.item for entry in consumer.get_many(5)] == ["12"]
 
 
 # ------------------------------------------------------------------------------------------------ waiting
@@ -335,61 +325,51 @@ def test_listen_pushes_and_the_callback_acks(executor):
     assert got[-1] == "late"
 
 
-def test_one_call_at_a_time(executor):
-    a, b = queues(2)
-    running, peak, calls = 0, 0, 0
-    lock = threading.Lock()
+def test_one_call_of_each_consumer_at_a_time_though_many_share_an_executor(executor):
+    made, got, overlaps = queues(3), [], []
+    consumers = [consumer_of(*made) for _ in range(6)]
+    running = [threading.Lock() for _ in consumers]
 
-    def callback(entry):
-        nonlocal running, peak, calls
-        with lock:
-            running, calls = running + 1, calls + 1
-            peak = max(peak, running)
-        entry.ack()
-        with lock:
-            running -= 1
+    def listen(consumer, alone):
+        def callback(entry):
+            if not alone.acquire(blocking=False):
+                overlaps.append(entry.item)
+                return
+            got.append(entry.item)
+            entry.ack()
+            alone.release()
 
-    with consumer_of(a, b) as consumer:
         consumer.listen(callback, executor=executor)
-        for n in range(300):
-            (a, b)[n % 2].put(n)
-        wait_until(lambda: a.depth() + b.depth() == 0)
-        wait_until(lambda: calls == 300)
-    assert peak == 1
+
+    for consumer, alone in zip(consumers, running, strict=True):
+        listen(consumer, alone)
+    for n in range(600):
+        made[n % 3].put(n)
+    wait_until(lambda: sum(queue.depth() for queue in made) == 0)
+    for consumer in consumers:
+        consumer.close()
+    assert (overlaps, sorted(got)) == ([], list(range(600)))
 
 
-def test_a_callback_that_raises_releases_and_is_reported(executor, monkeypatch):
-    caught = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value))
+@pytest.mark.parametrize("acks", [False, True])
+def test_a_callback_that_raises_is_reported_and_releases_what_it_has_not_acked(executor, monkeypatch, acks):
+    caught, deliveries = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value.args))
     (queue,) = queues(1, each=1)
-    deliveries = []
 
     def callback(entry):
         deliveries.append(entry.deliveries)
-        if entry.deliveries < 3:
+        if acks or entry.deliveries == 3:
+            entry.ack()
+        if acks or entry.deliveries < 3:
             raise KeyError(entry.deliveries)
-        entry.ack()
 
     with consumer_of(queue) as consumer:
         consumer.listen(callback, executor=executor)
-        wait_until(lambda: queue.depth() == 0)
-    assert deliveries == [1, 2, 3]
-    assert [error.args for error in caught] == [(1,), (2,)]
-
-
-def test_a_callback_that_raises_after_its_ack_releases_nothing(executor, monkeypatch):
-    caught = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(unraisable.exc_value))
-    (queue,) = queues(1, each=1)
-
-    def callback(entry):
-        entry.ack()
-        raise KeyError
-
-    with consumer_of(queue) as consumer:
-        consumer.listen(callback, executor=executor)
-        wait_until(lambda: caught)
-    assert (queue.depth(), queue.stats().acked, queue.stats().released) == (0, 1, 0)
+        wait_until(lambda: caught and queue.depth() == 0)
+    assert deliveries == ([1] if acks else [1, 2, 3])
+    assert caught == ([(1,)] if acks else [(1,), (2,)])
+    assert (queue.stats().acked, queue.stats().released) == (1, len(deliveries) - 1)
 
 
 def test_a_callback_that_does_not_end_its_entry_keeps_it(executor):
@@ -416,16 +396,6 @@ def test_get_meanwhile_raises(executor):
         ):
             with pytest.raises(ClosedError):
                 call()
-
-
-@pytest.mark.parametrize("wrong", [{"callback": 3}, {"executor": 3}])
-def test_a_wrong_argument_is_refused_by_name_and_get_works_on(executor, wrong):
-    arguments = {"callback": print, "executor": executor} | wrong
-    (queue,) = queues(1, each=1)
-    with consumer_of(queue) as consumer:
-        with pytest.raises(TypeError, match=f"{next(iter(wrong))}=3: expected"):
-            consumer.listen(**arguments)
-        assert consumer.get(False).item == "00"
 
 
 def test_credit_bounds_what_is_pushed(executor):
@@ -558,28 +528,16 @@ def test_of_two_threads_that_listen_at_once_one_is_refused(executor, monkeypatch
 
 
 def test_listening_twice_and_bad_arguments(executor):
-    (queue,) = queues(1)
+    (queue,) = queues(1, each=1)
     with consumer_of(queue) as consumer:
-        with pytest.raises(TypeError):
-            consumer.listen(5, executor=executor)
+        for wrong in ({"callback": 3}, {"executor": 3}):
+            with pytest.raises(TypeError, match=f"{next(iter(wrong))}=3: expected"):
+                consumer.listen(**{"callback": print, "executor": executor} | wrong)
         with pytest.raises(TypeError):
             consumer.listen(print)
+        assert consumer.get(False).item == "00"
         consumer.listen(print, executor=executor)
-        with pytest.raises((ClosedError, RuntimeError)):
-            consumer.listen(print, executor=executor)
-    with pytest.raises(ClosedError):
-        consumer.listen(print, executor=executor)
-
-
-def test_many_listeners_share_one_executor(executor):
-    made = queues(3)
-    got = []
-    consumers = [consumer_of(*made) for _ in range(6)]
-    for consumer in consumers:
-        consumer.listen(lambda entry: got.append(entry.item) or entry.ack(), executor=executor)
-    for n in range(600):
-        made[n % 3].put(n)
-    wait_until(lambda: sum(queue.depth() for queue in made) == 0)
-    for consumer in consumers:
-        consumer.close()
-    assert sorted(got) == list(range(600))
+        for _ in range(2):
+            with pytest.raises((ClosedError, RuntimeError)):
+                consumer.listen(print, executor=executor)
+            consumer.close()

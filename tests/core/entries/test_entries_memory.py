@@ -6,8 +6,6 @@ import weakref
 from queue import Empty
 
 import pytest
-from contract.test_memory import GROWTH
-from support.process import run_script
 from support.threads import run_all, switching_often, wait_until
 
 from manytail import Consumer, EntryQueue, LastValueQueue, PriorityEntryQueue, SortedEntryQueue
@@ -126,18 +124,18 @@ def test_get_leaves_no_reference_to_the_subscription_or_queue():
 
 # ------------------------------------------------------------------------------------------------ the collector
 @pytest.mark.parametrize(
-    "through", ["item", "headers", "group", "selector", "dead letter", "key", "origin", "handle", "consumer"]
+    "through",
+    ["item", "headers", "group", "selector", "dead letter", "key", "value key", "origin", "handle", "consumer"],
 )
 def test_cycles_through_the_queue_are_collected(through):
     thing = Item()
     gone = weakref.ref(thing)
     options = {"dead_letter": lambda entry, reason, thing=thing: None} if through == "dead letter" else {}
-    by_key = through == "key"
-    queue = (
-        SortedEntryQueue("q", key=lambda item, thing=thing: 0)
-        if by_key
-        else EntryQueue("q", groups="assigned", **options)
-    )
+    if through in ("key", "value key"):
+        make = SortedEntryQueue if through == "key" else LastValueQueue
+        queue = make("q", key=lambda item, thing=thing: 0)
+    else:
+        queue = EntryQueue("q", groups="assigned", **options)
     thing.queue = queue
     thing.subscription = queue.subscribe(selector=(lambda entry, thing=thing: True) if through == "selector" else None)
     entry = queue.put(
@@ -183,58 +181,6 @@ def test_queues_made_and_dropped_in_every_thread():
                 consumer.get(False).reject()
 
     run_all(*[use] * 4)
-
-
-# ------------------------------------------------------------------------------------------------ memory
-
-FLOWS = {
-    "only the middle dies": (
-        "queue = manytail.EntryQueue()\nfirst = queue.put(-1)\nsubscription = queue.subscribe(start='newest')\n"
-        "queue.put(-2, group='last')",
-        "queue.put(n); subscription.get(False).ack()",
-    ),
-    "an idle subscription": (
-        "queue = manytail.EntryQueue()\nidle = queue.subscribe()\nbrowser = queue.subscribe(browse=True)\n"
-        "subscription = queue.subscribe()",
-        "queue.put(n); subscription.get(False).ack()",
-    ),
-    "release": (
-        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()\nqueue.put_many(range(5))",
-        "subscription.get(False).release()",
-    ),
-    "subscribe close": (
-        "queue = manytail.EntryQueue()\nqueue.put(1)",
-        "subscription = queue.subscribe(); subscription.get(False); subscription.close()",
-    ),
-    "immediate": ("queue = manytail.EntryQueue()", "assert queue.put(n, immediate=True) is None"),
-    "drop oldest": (
-        "queue = manytail.PriorityEntryQueue(maxsize=10, overflow='drop_oldest')",
-        "queue.put(n, priority=n % 10)",
-    ),
-    "last value": ("queue = manytail.LastValueQueue('q', key=lambda n: n % 7)", "queue.put(n)"),
-    "sorted": (
-        "queue = manytail.SortedEntryQueue('q', key=lambda n: n % 1000)\nqueue.put_many(range(500))\n"
-        "subscription = queue.subscribe()",
-        "queue.put(n); subscription.get(False).ack()",
-    ),
-    "expire": ("queue = manytail.EntryQueue(ttl=1e-7)", "queue.put(n); queue.maintain()"),
-    "groups": (
-        "queue = manytail.EntryQueue('q', groups='shared')\nsubscription = queue.subscribe()",
-        "queue.put(n, group=n); subscription.get(False).ack()",
-    ),
-    "ack_up_to": (
-        "queue = manytail.EntryQueue()\nsubscription = queue.subscribe()",
-        "queue.put(n); last = subscription.get(False); n % 50 or subscription.ack_up_to(last)",
-    ),
-}
-
-
-@pytest.mark.rss
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("flow", FLOWS)
-def test_memory_of_a_steady_flow_does_not_grow(flow):
-    setup, body = FLOWS[flow]
-    assert run_script(GROWTH.format(rounds=60_000, setup=setup, body=body), "-W", "ignore") == "done\n"
 
 
 def test_dead_entries_in_the_middle_are_unlinked():

@@ -7,6 +7,7 @@ due between steps.
 """
 import time
 from queue import Empty, Full
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +37,8 @@ STATES = {
     ACQUIRED: EntryState.ACQUIRED,
     DELETED: EntryState.DELETED,
 }
+ENDS = ["ack", "ack", "ack", "reject", "lock", "unlock"]
+ACTS = ["put"] * 6 + ["get"] * 8 + ENDS + ["release"] * 3 + ["ack_up_to", "close", "subscribe", "suspend", "purge"]
 ORIGINS = [["equal"], ["equal"]]  # told apart by identity
 SELECTORS = {"all": None, "even": lambda entry: entry.item % 2 == 0, "text": "n > 4"}
 MODEL_SELECTORS = {
@@ -321,6 +324,42 @@ class Machine(RuleBasedStateMachine):
         self.model.shutdown(immediate)
         assert self.queue.is_shutdown
 
+    # ---------------------------------------------------------------- many calls
+    def use_for_a_while(self, chance):
+        """What a delivery leads to shows only in long runs."""
+        own, got = [], []
+        for _ in range(chance.randrange(20, 120)):
+            act = chance.choice(ACTS)
+            if len(own) < 2 or (act == "subscribe" and len(own) < 4):
+                own.append(self.subscribe(which=chance.choice(["all", "all", "even"]), origin=None, start="oldest",
+                                          prefetch=chance.choice([0, 0, 1, 3]), priority=chance.choice([0, 0, 1]),
+                                          browse=False))  # fmt: skip
+            elif act == "put":
+                item = chance.randrange(10)
+                group = chance.choice([None, "g", "h"])
+                self.put(item, self.options(item, chance.choice([4, 4, 0, 9]), group, None))
+            elif act == "get":
+                taken = self.get(chance.choice(own))
+                got += [taken] if isinstance(taken, tuple) else []
+            elif act == "close":
+                self.close(own.pop(chance.randrange(len(own))))
+            elif act == "suspend":
+                self.suspend_or_resume(chance.choice(own), chance.random() < 0.4)
+            elif act == "purge":
+                self.purge()
+            elif got and act == "release":
+                self.release(chance.choice(got[-4:]), 0.0)
+            elif got and act == "ack_up_to":
+                self.ack_up_to(chance.choice(got[-4:]), chance.choice(own))
+            elif got and act in ENDS:
+                self.end(chance.choice(got[-4:]), act)
+            self.the_figures_agree()
+        self.the_order_agrees()
+        self.the_handles_agree()
+        self.the_subscriptions_agree()
+        for pair in own:
+            self.close(pair)
+
     # ---------------------------------------------------------------- comparing
     @invariant()
     def the_figures_agree(self):
@@ -383,16 +422,39 @@ CLASSES = {
 }
 
 
-@pytest.mark.thread_unsafe(reason="one hypothesis machine at a time")
-@pytest.mark.parametrize("overflow", ["block", "reject", "drop_oldest"])
-@pytest.mark.parametrize("name", CLASSES)
-def test_anything_in_any_order(name, overflow):
-    make, options, rules = CLASSES[name]
-    machine = type("Machine", (Machine,), {
+@pytest.fixture(params=CLASSES)
+def machine(request, overflow):
+    make, options, rules = CLASSES[request.param]
+    return type("Machine", (Machine,), {
         "make": staticmethod(lambda label, **rest: make(label, **options, **rest)),
         "model_rules": rules,
         "overflow": overflow,
     })  # fmt: skip
+
+
+OVERFLOWS = pytest.mark.parametrize("overflow", ["block", "reject", "drop_oldest"])
+
+
+@pytest.mark.thread_unsafe(reason="takes long, and shows no more in four threads")
+@OVERFLOWS
+def test_long_runs_answer_as_the_model_does(machine):
+    """From fixed seeds, so that it always finds what it once found."""
+    for seed in range(count(60, 1_000)):
+        chance, one = Random(seed), machine()
+        one.begin(
+            maxsize=chance.choice([0, 2, 4]),
+            limit=chance.choice([0, 0, 2]),
+            groups=chance.choice([None, "shared", "assigned"]),
+            dead=chance.random() < 0.5,
+            resume_at=chance.choice([0.8, 0.5, 1.0, 0.0]),
+        )
+        for _ in range(2):
+            one.use_for_a_while(chance)
+
+
+@pytest.mark.thread_unsafe(reason="one hypothesis machine at a time")
+@OVERFLOWS
+def test_anything_in_any_order(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(max_examples=max(8, count(12, 500)), stateful_step_count=50, deadline=None, database=None,

@@ -14,23 +14,6 @@ from manytail._timer import DeadLetterThread, Timer
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
-# ------------------------------------------------------------------------------------------------ finalizers
-def test_purge_and_shutdown_release_items_with_finalizers_that_use_the_queue():
-    queue = EntryQueue()
-    seen = []
-
-    class Item:
-        def __del__(self):
-            seen.append(queue.qsize())
-
-    for how in (queue.purge, lambda: queue.shutdown(immediate=True)):
-        for _ in range(5):
-            queue.put(Item())
-        how()
-    gc.collect()
-    assert len(seen) >= 9  # a list may keep its last place until the next one comes
-
-
 # ------------------------------------------------------------------------------------------------ fork
 def run_forked(body):
     """Run the body with `queue`, `subscription` and a thread that waits in get. `child()` must return in the child."""
@@ -38,8 +21,11 @@ def run_forked(body):
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import manytail
-from support.forks import in_child
+from manytail._timer import Timer
+from support.forks import in_child, status_of_child
 from support.threads import wait_asleep, Task
+class Queue:
+    pass
 {body}
 in_child(child)
 parent()
@@ -92,9 +78,6 @@ def parent():
 @forks
 def test_a_queue_that_the_timer_thread_serves_during_a_fork_is_served_in_the_child():
     run_forked("""
-from manytail._timer import Timer
-class Queue:
-    pass
 queue, parent_pid = Queue(), os.getpid()
 serving, forked, served_in_child = threading.Event(), threading.Event(), threading.Event()
 def serve(queue):
@@ -118,9 +101,6 @@ def parent():
 @forks
 def test_two_requests_for_the_same_time_around_a_fork_are_served_in_the_child():
     run_forked("""
-from manytail._timer import Timer
-class Queue:
-    pass
 first, last, before, after = Queue(), Queue(), Queue(), Queue()
 served, begun, all_served = set(), threading.Event(), threading.Event()
 def serve(queue):
@@ -147,8 +127,6 @@ def parent():
 @forks
 def test_a_fork_between_a_put_and_its_request_to_the_timer_leaves_later_puts_served_in_the_child():
     run_forked("""
-from manytail._timer import Timer
-from support.forks import status_of_child
 queue, arm, status = manytail.EntryQueue("q"), Timer.arm, []
 def in_between(timer, when, queue):
     Timer.arm = arm
@@ -175,9 +153,6 @@ def test_a_fork_in_the_timer_thread_leaves_one_timer_thread_in_the_child():
     and ends."""
     run_forked("""
 import signal
-from manytail._timer import Timer
-class Queue:
-    pass
 first, released, due, later, released_by = Queue(), [Queue()], Queue(), Queue(), []
 status, armed, served_in_child, ended = [], threading.Event(), threading.Event(), threading.Event()
 def serve(queue):

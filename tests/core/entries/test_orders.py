@@ -1,9 +1,9 @@
-"""The four orders: arrival, priority levels, sorted keys, last value per key."""
+"""Priority levels, sorted keys, last value per key: mappings, keys, thousands of entries, threads."""
 import bisect
 import random
 import time
 from itertools import pairwise
-from queue import Empty, Full
+from queue import Empty
 
 import pytest
 from support.counts import LONG, PART
@@ -120,48 +120,24 @@ for _ in range(100):
 """)
 
 
-def test_if_key_raises_put_raises_and_nothing_changed():
+def test_if_key_or_comparison_raises_put_raises_and_nothing_changed():
     def key(item):
         if item == "bad":
             raise KeyError("mine")
         return item
 
     queue = SortedEntryQueue("q", key=key)
-    queue.put(1)
-    with pytest.raises(KeyError, match="mine"):
-        queue.put("bad")
-    assert items_of(queue.browse()) == [1]
-    assert (queue.stats().enqueued, queue.depth()) == (1, 1)
-
-
-def test_if_comparison_raises_put_raises_and_nothing_changed():
-    queue = SortedEntryQueue("q", key=lambda item: item)
     queue.put_many([1, 5, 3])
-    with pytest.raises(TypeError):
-        queue.put("text")
-    assert items_of(queue.browse()) == [1, 3, 5]
-    assert queue.stats().enqueued == 3
+    for item, error in (("bad", KeyError), ("text", TypeError)):
+        with pytest.raises(error):
+            queue.put(item)
+        assert items_of(queue.browse()) == [1, 3, 5]
+        assert (queue.stats().enqueued, queue.depth()) == (3, 3)
     queue.put(4)
     assert items_of(queue.browse()) == [1, 3, 4, 5]
 
 
-def test_only_less_than_is_asked():
-    class Key:
-        def __init__(self, value):
-            self.value = value
-
-        def __lt__(self, other):
-            return self.value < other.value
-
-        __eq__ = __gt__ = __le__ = __ge__ = None
-        __hash__ = None
-
-    queue = SortedEntryQueue("q", key=Key)
-    queue.put_many([3, 1, 2, 1])
-    assert items_of(queue.browse()) == [1, 1, 2, 3]
-
-
-def test_a_comparison_that_uses_the_queue_does_not_hang_it():
+def test_only_less_than_is_asked_and_it_may_use_the_queue():
     class Key:
         def __init__(self, value):
             self.value = value
@@ -171,9 +147,12 @@ def test_a_comparison_that_uses_the_queue_does_not_hang_it():
             list(queue.browse())
             return self.value < other.value
 
+        __eq__ = __gt__ = __le__ = __ge__ = None
+        __hash__ = None
+
     queue = SortedEntryQueue("q", key=Key)
-    queue.put_many([3, 1, 2])
-    assert items_of(queue.browse()) == [1, 2, 3]
+    queue.put_many([3, 1, 2, 1])
+    assert items_of(queue.browse()) == [1, 1, 2, 3]
 
 
 def up_and_down(chance):
@@ -249,19 +228,6 @@ def test_sorted_at_every_place_of_full_leaves(gone):
         assert items_of(queue.browse()) == [1, 2]
 
 
-def test_sorted_puts_from_several_threads():
-    queue = SortedEntryQueue("q", key=lambda item: item[0])
-
-    def put(thread):
-        for n in range(300):
-            queue.put(((n * 37 + thread) % 50, thread, n))
-
-    run_all(*[lambda thread=thread: put(thread) for thread in range(4)])
-    items = items_of(queue.browse())
-    assert len(items) == 1200
-    assert [item[0] for item in items] == sorted(item[0] for item in items)
-
-
 # ------------------------------------------------------------------------------------------------ last value
 def by_first():
     return LastValueQueue("q", key=lambda item: item[0])
@@ -278,17 +244,13 @@ def test_a_replacement_that_meets_a_full_queue_stops_nobody():
     assert queue.depth() == 4
 
 
-def test_keys_are_hashable_and_key_may_raise():
+def test_keys_are_hashable_and_compare_by_hash_and_equality():
+    with pytest.raises(TypeError, match="key"):
+        LastValueQueue("q")
     queue = LastValueQueue("q", key=lambda item: item)
     with pytest.raises(TypeError):
         queue.put([])
     assert (queue.depth(), queue.stats().enqueued) == (0, 0)
-    with pytest.raises(TypeError, match="key"):
-        LastValueQueue("q")
-
-
-def test_keys_compare_by_hash_and_equality():
-    queue = LastValueQueue("q", key=lambda item: item)
     queue.put_many([1, 1.0, True])
     assert queue.depth() == 1
 
@@ -320,39 +282,6 @@ def test_replacing_from_several_threads_leaves_one_entry_per_key():
     assert len(set(taken)) == len(taken) == stats.acked
 
 
-def test_an_acquired_older_entry_is_dropped_when_released():
-    queue = by_first()
-    queue.put(("a", 1))
-    subscription = queue.subscribe()
-    old = subscription.get(False)
-    queue.put(("a", 2))
-    assert items_of(queue.browse()) == [("a", 1), ("a", 2)]
-    assert old.release() is True
-    assert items_of(queue.browse()) == [("a", 2)]
-    assert queue.stats().dropped == 1
-
-
-def test_an_older_entry_is_dropped_on_release_also_when_the_newer_one_is_gone():
-    queue = by_first()
-    queue.put(("a", 1))
-    subscription = queue.subscribe()
-    old = subscription.get(False)
-    queue.put(("a", 2))
-    subscription.get(False).ack()
-    assert old.release()
-    assert queue.depth() == 0
-
-
-def test_closing_drops_superseded_entries():
-    queue = by_first()
-    queue.put(("a", 1))
-    subscription = queue.subscribe()
-    subscription.get(False)
-    queue.put(("a", 2))
-    subscription.close()
-    assert items_of(queue.browse()) == [("a", 2)]
-
-
 def test_putters_of_one_key_that_wait_together_need_one_free_slot():
     """The first takes the slot, the others replace what it has put."""
     queue = LastValueQueue("q", key=lambda item: item[0], maxsize=2)
@@ -365,14 +294,3 @@ def test_putters_of_one_key_that_wait_together_need_one_free_slot():
         for putter in putters:
             putter.result()
     assert [key for key, _ in items_of(queue.browse())] == ["b", "c"]
-
-
-def test_replacing_needs_no_room_in_a_full_queue():
-    for overflow in ("block", "reject"):
-        queue = LastValueQueue("q", key=lambda item: item[0], maxsize=2, overflow=overflow)
-        queue.put(("a", 1))
-        queue.put(("b", 1))
-        with pytest.raises(Full):
-            queue.put(("c", 1), False)
-        queue.put(("a", 2), False)
-        assert items_of(queue.browse()) == [("b", 1), ("a", 2)]

@@ -1,4 +1,4 @@
-"""Overflow: block (until resume_at), reject, drop_oldest."""
+"""Overflow: who waits for a free slot, and what a dead letter may put. test_entries_model.py has what is dropped."""
 import sys
 import time
 from queue import Full
@@ -6,7 +6,7 @@ from queue import Full
 import pytest
 from support.threads import Threads, wait_asleep
 
-from manytail import EntryQueue, PriorityEntryQueue, SortedEntryQueue
+from manytail import EntryQueue
 
 
 def items_of(entries):
@@ -45,21 +45,15 @@ def test_the_resume_mark_is_rounded_down(new, maxsize, resume_at, mark):
             queue.put(99, False)
 
 
-@pytest.mark.parametrize("make_room", ["reject", "purge", "expire", "maxsize", "unbound"])
+@pytest.mark.parametrize("make_room", ["expire", "unbound"])
 def test_whatever_makes_room_wakes_a_putter(new, make_room):
+    """tests/wakeups has the other ways."""
     queue = new("q", maxsize=1)
     entry = queue.put(1, ttl=0.05) if make_room == "expire" else queue.put(1)
-    subscription = queue.subscribe()
     with Threads() as threads:
         putter = threads.start(queue.put, 2)
         wait_asleep(putter)
-        if make_room == "reject":
-            subscription.get(False).reject()
-        elif make_room == "purge":
-            queue.purge()
-        elif make_room == "maxsize":
-            queue.maxsize = 10
-        elif make_room == "unbound":
+        if make_room == "unbound":
             queue.maxsize = 0
         putter.result()
     if make_room == "expire":
@@ -128,55 +122,3 @@ def test_other_threads_may_overflow_meanwhile():
         queue.put(0)
         queue.put(1)
     assert queue.depth() == 1
-
-
-def test_drop_oldest_steals_unlocked_ones_and_spares_locked_ones(new, keep):
-    queue = new("q", maxsize=3, overflow="drop_oldest")
-    fill(queue, 3)
-    locked, unlocked = keep(queue.subscribe()).get_many(2)
-    unlocked.unlock()
-    queue.put(3)
-    assert items_of(queue.browse()) == [0, 2, 3]
-    assert unlocked.ack() is False
-    queue.put(4)
-    assert items_of(queue.browse()) == [0, 3, 4]
-    assert locked.ack() is True
-
-
-def test_drop_oldest_lets_the_queue_grow_if_none_can_go(new, keep):
-    queue = new("q", maxsize=2, overflow="drop_oldest")
-    fill(queue, 2)
-    keep(queue.subscribe()).get_many(2)
-    queue.put(2)
-    assert queue.depth() == 3
-    queue.put(3)
-    assert items_of(queue.browse()) == [0, 1, 3]
-    assert queue.stats().high_water >= 3
-
-
-def test_the_new_entry_is_never_dropped(keep):
-    queue = PriorityEntryQueue("q", maxsize=1, overflow="drop_oldest")
-    queue.put("old", priority=9)
-    queue.put("new", priority=0)
-    assert items_of(queue.browse()) == ["new"]
-    keep(queue.subscribe()).get(False)
-    queue.put("newer", priority=0)
-    assert items_of(queue.browse()) == ["new", "newer"]
-
-
-def test_the_least_urgent_level_goes_first_oldest_arrival_inside_it():
-    queue = PriorityEntryQueue("q", maxsize=4, overflow="drop_oldest")
-    for item, priority in [("a5", 5), ("b2", 2), ("c2", 2), ("d9", 9), ("e9", 9)]:
-        queue.put(item, priority=priority)
-    assert items_of(queue.browse()) == ["d9", "e9", "a5", "c2"]
-    queue.put("f9", priority=9)
-    assert items_of(queue.browse()) == ["d9", "e9", "f9", "a5"]
-
-
-def test_a_sorted_queue_drops_its_oldest_arrival_whatever_the_key():
-    queue = SortedEntryQueue("q", key=lambda item: item, maxsize=2, overflow="drop_oldest")
-    for item in (5, 1, 9):
-        queue.put(item)
-    assert items_of(queue.browse()) == [1, 9]
-    queue.put(0)
-    assert items_of(queue.browse()) == [0, 9]

@@ -3,8 +3,6 @@ import enum
 import math
 import re
 import sqlite3
-import subprocess
-import sys
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.counts import count
-from support.process import environment
+from support.process import run_script
 from support.threads import run_all
 
 pytest.importorskip("lark")
@@ -271,16 +269,13 @@ for attempt in range(2):
         print(error)
 queue.subscribe(selector=lambda entry: True).close()
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=120, check=True
-    )
-    assert ran.stdout.count("pip install 'manytail[selectors]'") == 2
+    assert run_script(script).count("pip install 'manytail[selectors]'") == 2
 
 
 def test_only_a_selector_that_is_a_string_imports_lark():
     script = "import sys, manytail\nmanytail.EntryQueue().subscribe(selector=callable).close()\n"
     script += "assert not any(name.split('.')[0] == 'lark' for name in sys.modules)"
-    subprocess.run([sys.executable, "-c", script], env=environment(), timeout=120, check=True)
+    run_script(script)
 
 
 def test_one_selector_in_many_threads():

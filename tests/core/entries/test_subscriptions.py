@@ -8,12 +8,6 @@ from support.threads import LONG, Threads, run_all, wait_asleep
 from manytail import ClosedError, EntryQueue, EntryState, ExclusiveError, ShutDown
 
 
-def none_left(subscription):
-    with pytest.raises(Empty):
-        subscription.get(False)
-    return True
-
-
 def drain(subscription):
     items = []
     while True:
@@ -23,27 +17,12 @@ def drain(subscription):
             return items
 
 
-# ------------------------------------------------------------------------------------------------ get
-
-
-def test_iteration_yields_entries_until_closed(new):
-    queue = new()
-    queue.put_many(range(3))
-    subscription = queue.subscribe()
-    seen = []
-    for entry in subscription:
-        seen.append(entry.item)
-        entry.ack()
-        if len(seen) == 3:
-            subscription.close()
-    assert seen == [0, 1, 2]
-
-
 # ------------------------------------------------------------------------------------------------ credit
 
 
-@pytest.mark.parametrize("end", ["ack", "release", "reject", "stolen", "more credit", "no limit"])
+@pytest.mark.parametrize("end", ["stolen", "no limit"])
 def test_a_get_without_credit_waits_until_it_has_some(new, end):
+    """tests/wakeups has the other ways."""
     queue = new()
     queue.put_many(range(3))
     subscription = queue.subscribe(prefetch=1)
@@ -55,11 +34,9 @@ def test_a_get_without_credit_waits_until_it_has_some(new, end):
             first.unlock()
             queue.purge()
             queue.put(5)
-        elif end in ("more credit", "no limit"):
-            subscription.prefetch = 2 if end == "more credit" else 0
         else:
-            getattr(first, end)()
-        assert getter.result().item == {"release": 0, "stolen": 5}.get(end, 1)
+            subscription.prefetch = 0
+        assert getter.result().item == (5 if end == "stolen" else 1)
 
 
 # ------------------------------------------------------------------------------------------------ selecting
@@ -240,75 +217,3 @@ def test_a_subclass_may_override_browse():
         queue.shutdown()
         with pytest.raises(Empty):      # the entry that is left suits it
             subscription.get(False)
-
-
-@pytest.mark.parametrize("why", ["suspended", "credit", "selector", "origin", "closed", "prefetch"])
-def test_a_lower_one_gets_it_if_no_higher_one_is_interested_and_wants_it(new, why):
-    queue = new()
-    mine = object()
-    high = queue.subscribe(
-        priority=5,
-        selector=(lambda entry: entry.item != 1) if why == "selector" else None,
-        origin=mine,
-        prefetch=1 if why == "credit" else 0,
-    )
-    low = queue.subscribe()
-    if why == "credit":
-        queue.put(0)
-        high.get(False)
-    queue.put(1, origin=mine if why == "origin" else None)
-    if why not in ("selector", "origin", "credit"):
-        assert none_left(low)
-    if why == "suspended":
-        high.suspend()
-    elif why == "closed":
-        high.close()
-    elif why == "prefetch":
-        high.prefetch = 1
-        assert none_left(low)
-        high.get(False)
-        queue.put(2)
-        assert low.get(False).item == 2
-        return
-    assert low.get(False).item == 1
-
-
-def test_ack_up_to_acks_what_was_got_no_later(new):
-    queue = new()
-    queue.put_many(range(6))
-    subscription, other = queue.subscribe(), queue.subscribe()
-    mine = subscription.get_many(3)
-    theirs = other.get(False)
-    mine += subscription.get_many(2)
-    assert subscription.ack_up_to(mine[2]) == 3
-    assert (subscription.unacked, queue.stats().acked) == (2, 3)
-    assert subscription.ack_up_to(mine[2]) == 0
-    assert subscription.ack_up_to(theirs) == 0
-    assert other.ack_up_to(mine[3]) == 0
-    mine[3].release()
-    again = subscription.get(False)
-    assert again.item == 4
-    assert subscription.ack_up_to(mine[3]) == 0
-    assert subscription.ack_up_to(again) == 2
-    assert theirs.ack()
-
-
-def test_ack_up_to_goes_by_the_order_of_getting_not_of_places(new):
-    queue = new()
-    queue.put_many([1, 2, 3])
-    subscription = queue.subscribe()
-    first, second = subscription.get_many(2)
-    first.release()
-    again = subscription.get(False)
-    assert again.item == 1
-    assert subscription.ack_up_to(second) == 1
-    assert again.state is EntryState.ACQUIRED
-    assert subscription.ack_up_to(again) == 1
-
-
-def test_a_higher_subscription_gets_it_whether_or_not_it_waits(new):
-    queue = new()
-    high, low = queue.subscribe(priority=5), queue.subscribe(priority=1)
-    queue.put(1)
-    assert none_left(low)
-    assert high.get(False).item == 1

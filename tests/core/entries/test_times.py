@@ -1,6 +1,5 @@
 """Time to live, delay, maintain() and the shared timer."""
 import _thread
-import gc
 import time
 import weakref
 
@@ -167,14 +166,6 @@ def test_an_unheld_entry_is_treated_as_released(new):
 
 
 # ------------------------------------------------------------------------------------------------ waiting and the timer
-def test_a_waiting_get_sees_a_held_entry_fall_due(new, keep):
-    queue = new()
-    began = time.monotonic()
-    queue.put(1, delay=0.02)
-    assert keep(queue.subscribe()).get(timeout=DEADLINE).item == 1
-    assert time.monotonic() - began >= 0.02
-
-
 def test_the_shared_timer_expires_without_anybody_looking(new):
     dead, letter = recording()
     queue = new("q", dead_letter=letter)
@@ -204,14 +195,16 @@ print("done")
     assert run_script(script) == "done\n"
 
 
-def test_waiters_react_within_50_ms_of_a_due_time(keep):
+def test_waiters_react_within_50_ms_of_a_due_time_and_not_before(new, keep):
     """One of many measurements is enough: the machine may be busy."""
     def lateness():
-        queue = EntryQueue()
-        queue.put(1, delay=0.03)
-        due = time.monotonic() + 0.03
+        queue = new()
+        due = time.monotonic() + 0.02
+        queue.put(1, delay=0.02)
         keep(queue.subscribe()).get(timeout=DEADLINE)
-        return time.monotonic() - due
+        late = time.monotonic() - due
+        assert late >= 0
+        return late
 
     wait_until(lambda: lateness() < 0.05)
 
@@ -261,22 +254,6 @@ def test_short_times_beside_a_long_one_do_not_pile_up():
             queue.put(n, delay=0.0005)
             subscription.get(timeout=DEADLINE).ack()
     assert weakref.getweakrefcount(queue) < 100
-
-
-def test_the_timer_never_keeps_the_process_alive():
-    script = (
-        "import manytail\nqueue = manytail.EntryQueue(ttl=1000)\nqueue.put(1)\nqueue.put(2, delay=1000)\nprint('end')"
-    )
-    assert run_script(script) == "end\n"
-
-
-def test_a_queue_with_a_ttl_is_collected():
-    queue = EntryQueue(ttl=1000)
-    queue.put(1)
-    gone = weakref.ref(queue)
-    del queue
-    gc.collect()
-    wait_until(lambda: gc.collect() is not None and gone() is None)
 
 
 @pytest.mark.thread_unsafe(reason="counts the threads of the process")
