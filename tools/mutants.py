@@ -3,7 +3,7 @@
     mutants.py [--fit | --checks tsan] [NAME_PART...]
 
 `make mutants` runs all of them. Three things are failures: a mutant that no check catches, one that is listed as
-equivalent and is caught, and an `old` that does not stand in the sources, or more than once. Then a check is too weak,
+equivalent and is caught, and one whose text does not stand in the sources, or more than once. Then a check is too weak,
 or the list is out of date.
 """
 
@@ -33,6 +33,24 @@ DRIVE = {
     "drive_pubsub": ["-r", "300"],
 }
 SECONDS = 900  # per check; the programs end their own hangs, so a longer run only means that the machine is busy
+
+
+def listed():
+    """The mutants, as dicts: the name, the text `old` that becomes `new`, the checks, and why it is equivalent."""
+    groups = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())
+    equivalent = groups.pop("equivalent")
+    return [
+        {"name": name, "old": side(change, 1), "new": side(change, 2), "checks": checks.split(", ")}
+        | ({"equivalent": equivalent[name]} if name in equivalent else {})
+        for checks, same in groups.items()
+        for mutants in same
+        for name, change in mutants.items()
+    ]
+
+
+def side(change, number):
+    """The text before a change, 1, or after it, 2: `both [-before-]{+after+} both`."""
+    return re.sub(r"\[-(.*?)-\]|\{\+(.*?)\+\}", lambda match: match[number] or "", change, flags=re.DOTALL)
 
 
 def copy_tree():
@@ -123,13 +141,12 @@ def main():
     parser.add_argument("--fit", action="store_true", help="only look whether each mutant fits the sources")
     parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these")
     options = parser.parse_args()
-    mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
     mutants = [
-        mutant for mutant in mutants if not options.names or any(name in mutant["name"] for name in options.names)
+        mutant for mutant in listed() if not options.names or any(name in mutant["name"] for name in options.names)
     ]
     for mutant in mutants:
         if len(found := places(ROOT, mutant["old"])) != 1 or mutant["new"] == mutant["old"]:
-            parser.error(f"{mutant['name']}: `old` stands {len(found)} times in the sources, not once, or is `new`")
+            parser.error(f"{mutant['name']}: its text stands {len(found)} times in the sources, not once, or stays")
     if options.fit:
         return 0
     copy_tree()

@@ -13,8 +13,6 @@
 
 #include "kernels.h"
 
-#include <stdatomic.h>
-
 #define FOREVER ((int64_t)-1)
 
 enum { MAX_TAILS = 256, SLOTS = 4, BATCH = 24 };
@@ -24,13 +22,12 @@ static void wait_for(sem_t *s, const char *what) {
 }
 
 static void pause_a_while(void) {
-    uint64_t i;
     switch (native_random(4)) {
     case 0:
         sched_yield();
         break;
     case 1:
-        for (i = native_random(400); i; i--) mt_cpu_pause();
+        for (uint64_t i = native_random(400); i; i--) mt_cpu_pause();
         break;
     default:
         break;
@@ -118,7 +115,7 @@ static void mixed_putter(int p) {
 /* Take into a batch, as a get that lingers does; give it back, or keep it. */
 static int64_t hold_some(uintptr_t *items) {
     held_batch b;
-    int64_t i, n;
+    int64_t n;
     int r;
     memset(&b, 0, sizeof b);
     HELD(begin_batch)(&b, m.q, 1 + (int64_t)native_random(BATCH), 0);
@@ -132,7 +129,7 @@ static int64_t hold_some(uintptr_t *items) {
         return 0;
     }
     n = b.n;
-    for (i = 0; i < n; i++) items[i] = b.items[i].item;
+    for (int64_t i = 0; i < n; i++) items[i] = b.items[i].item;
     HELD(end_batch)(&b);
     return n;
 }
@@ -141,7 +138,6 @@ static void mixed_getter(int unused) {
     int64_t *last = (int64_t *)calloc(MAX_THREADS * MAX_TAILS, sizeof(int64_t)), count, i, *seq;
     uintptr_t items[BATCH];
     int r, many;
-    (void)unused;
     for (;;) {
         many = native_random(3) == 0;
         count = 0;
@@ -196,11 +192,10 @@ static void replace_tail(int slot) {
 static void walk_and_discard(mq_subqueue *s) {
     mq_position k;
     int64_t discarded = 0;
-    uint32_t i;
     MQ_ITERATE(position_open)(&k);
     do {
         MQ_ITERATE(position_step)(m.q, s, &k, 0);
-        for (i = 0; i < k.n; i++) {
+        for (uint32_t i = 0; i < k.n; i++) {
             if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
                 discarded++;
@@ -210,6 +205,8 @@ static void walk_and_discard(mq_subqueue *s) {
     MQ_ITERATE(position_close)(m.q, &k);
     settle(discarded);
 }
+
+static void enable(mq_subqueue *s, int enabled) { MQ_CHANGES(enable_subqueue)(s->mq, s, enabled, 0); }
 
 static int64_t clear(mq_subqueue *s) {
     chunk *chain;
@@ -227,7 +224,7 @@ static void change_something(void) {
     case 0:
     case 1:
     case 2:
-        MQ_CHANGES(enable_subqueue)(s->mq, s, (int)native_random(2), 0);
+        enable(s, (int)native_random(2));
         break;
     case 3:
         MQ_CHANGES(set_priority)(m.q, s, (int64_t)native_random(3), 0);
@@ -251,13 +248,12 @@ static void change_something(void) {
         if (native_random(4) == 0) replace_tail(slot);
         break;
     default:
-        MQ_CHANGES(enable_subqueue)(s->mq, s, 1, 0);
+        enable(s, 1);
         break;
     }
 }
 
 static void mixed_begin(void) {
-    int i;
     memset(&m, 0, sizeof m);
     m.q = MQ_LIFE(new_queue)(0, 0);
     CHECK(m.q != NULL, "no queue");
@@ -271,21 +267,20 @@ static void mixed_begin(void) {
     m.expected = -1;
     m.putters_left = m.putters;
     sem_init(&m.all_settled, 0, 0);
-    for (i = 0; i < SLOTS; i++) m.slots[i] = add_subqueue();
+    for (int i = 0; i < SLOTS; i++) m.slots[i] = add_subqueue();
 }
 
 static void mixed_end(void) {
     int64_t left = 0;
-    int i;
     CHECK(MQ_TASKS(head_put_total)(m.q) == m.expected, "put %d, counted %d", (int)m.expected,
           (int)MQ_TASKS(head_put_total)(m.q));
     CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
           (int)m.q->removed_total, (int)m.expected);
     CHECK(MQ_TASKS(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ_TASKS(head_unfinished)(m.q));
-    for (i = 0; i < m.ntails; i++)
+    for (int i = 0; i < m.ntails; i++)
         CHECK(!m.tails[i]->sized || MQ_SIZES(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",
               (int)MQ_SIZES(tail_size)(m.tails[i]));
-    for (i = 0; i < m.putters * m.per_putter; i++)
+    for (int i = 0; i < m.putters * m.per_putter; i++)
         CHECK(m.cells[i].seen == 1, "item %d came out %d times", i, (int)m.cells[i].seen);
     MQN(destroy_queue)(m.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
@@ -294,7 +289,6 @@ static void mixed_end(void) {
 }
 
 static void mixed(void) {
-    int i;
     mixed_begin();
     start(mixed_getter, m.getters);
     start(mixed_putter, m.putters);
@@ -303,7 +297,7 @@ static void mixed(void) {
         pause_a_while();
     }
     join_from(m.getters);
-    for (i = 0; i < SLOTS; i++) MQ_CHANGES(enable_subqueue)(m.tails[m.slots[i]]->mq, m.tails[m.slots[i]], 1, 0);
+    for (int i = 0; i < SLOTS; i++) enable(m.tails[m.slots[i]], 1);
     atomic_exchange(&m.expected, m.putters * m.per_putter);
     /* No getter may sleep while something is there: they take the rest without being told. */
     if (atomic_load(&m.settled) != m.expected && !native_wait(&m.all_settled, deadline_us()))
@@ -324,21 +318,19 @@ static struct {
 } w;
 
 static void wake_begin(int64_t maxsize) {
-    int i;
     memset(&w, 0, sizeof w);
     w.q = MQ_LIFE(new_queue)(0, 0);
     w.s = MQN(add_subqueue)(w.q, 0, maxsize, 1);
     sem_init(&w.arrived, 0, 0);
-    for (i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
+    for (int i = 0; i < PARTIES; i++) sem_init(&w.go[i], 0, 0);
 }
 
 static void wake_end(void) {
     int64_t left = 0;
-    int i;
     MQN(destroy_queue)(w.q, drop_cell, &left);
     CHECK(left == 0, "%d items left", (int)left);
     sem_destroy(&w.arrived);
-    for (i = 0; i < PARTIES; i++) sem_destroy(&w.go[i]);
+    for (int i = 0; i < PARTIES; i++) sem_destroy(&w.go[i]);
 }
 
 static void release(int from) {
@@ -349,13 +341,31 @@ static void arrive(int n) {
     while (n--) wait_for(&w.arrived, "a thread that should have been woken");
 }
 
+static void let_fall_asleep(int step, int us) {
+    if (step % 4) usleep((useconds_t)native_random(us)); /* most of the time */
+}
+
+/* Take so many as there are parties; that many are there. */
+static void get_all(void) {
+    uintptr_t items[PARTIES];
+    int64_t count;
+    CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them", (int)count);
+}
+
+static void seen(int i, int times) {
+    CHECK(w.cells[i].seen == times, "item %d came out %d times", i, (int)w.cells[i].seen);
+}
+
+static void mark(uintptr_t item) {
+    ((cell *)item)->seen++;
+    sem_post(&w.arrived);
+}
+
 static void one_each(int i) {
     uintptr_t item;
-    int step;
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         CHECK(MQN(get_within)(w.q, &item, NULL, FOREVER) == MT_OK, "get");
-        ((cell *)item)->seen++;
-        sem_post(&w.arrived);
+        mark(item);
         wait_for(&w.go[i], "the next step");
     }
 }
@@ -363,22 +373,20 @@ static void one_each(int i) {
 /* PARTIES getters, as many items in one put, or in one put_many, or hidden and then shown: each getter gets one. */
 static void items_for_all(void) {
     uintptr_t items[PARTIES];
-    int step, i;
     wake_begin(0);
     start(one_each, PARTIES);
-    for (step = 0; step < STEPS; step++) {
-        for (i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
-        if (step % 4) usleep((useconds_t)native_random(300)); /* lets them fall asleep, most of the time */
-        if (step % 3 == 2) MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 0, 0);
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < PARTIES; i++) items[i] = (uintptr_t)&w.cells[i];
+        let_fall_asleep(step, 300);
+        if (step % 3 == 2) enable(w.s, 0);
         if (step % 3 == 0) {
-            for (i = 0; i < PARTIES; i++) CHECK(MQN(put_within)(w.s, items[i], 0) == MT_OK, "put");
+            for (int i = 0; i < PARTIES; i++) CHECK(MQN(put_within)(w.s, items[i], 0) == MT_OK, "put");
         } else {
             CHECK(MQN(put_run_within)(w.s, items, PARTIES, 0, NULL) == MT_OK, "put_many");
         }
-        if (step % 3 == 2) MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 1, 0);
+        if (step % 3 == 2) enable(w.s, 1);
         arrive(PARTIES);
-        for (i = 0; i < PARTIES; i++)
-            CHECK(w.cells[i].seen == step + 1, "item %d came out %d times", i, (int)w.cells[i].seen);
+        for (int i = 0; i < PARTIES; i++) seen(i, step + 1);
         release(0);
     }
     join_from(0);
@@ -386,8 +394,7 @@ static void items_for_all(void) {
 }
 
 static void one_place_each(int i) {
-    int step;
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         CHECK(MQN(put_within)(w.s, (uintptr_t)&w.cells[i], FOREVER) == MT_OK, "put");
         sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
@@ -397,34 +404,30 @@ static void one_place_each(int i) {
 /* A full tail, PARTIES putters: all its places come free at once, by get_many, clear or a new bound: each putter gets
  * one. */
 static void room_for_all(void) {
-    uintptr_t items[PARTIES];
     int64_t count;
-    int step, i;
     wake_begin(PARTIES);
     start(one_place_each, PARTIES);
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         arrive(PARTIES);
         release(0); /* now it is full, and they come again */
         if (step == STEPS - 1) break;
-        if (step % 4) usleep((useconds_t)native_random(300));
+        let_fall_asleep(step, 300);
         if (step % 3 == 0) {
-            MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 0, 0);
+            enable(w.s, 0);
             MQ_CHANGES(set_maxsize)(w.q, w.s, 2 * PARTIES, 0);
             arrive(PARTIES);
             MQ_CHANGES(set_maxsize)(w.q, w.s, PARTIES, 0);
-            for (i = 0; i < PARTIES; i++) sem_post(&w.arrived);
-            MQ_CHANGES(enable_subqueue)(w.s->mq, w.s, 1, 0);
-            CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
-                  (int)count);
+            for (int i = 0; i < PARTIES; i++) sem_post(&w.arrived);
+            enable(w.s, 1);
+            get_all();
         } else if (step % 3 == 1) {
-            CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d of them",
-                  (int)count);
+            get_all();
         } else {
             CHECK(clear(w.s) == PARTIES, "clear");
         }
     }
     join_from(0);
-    CHECK(MQN(get_many_within)(w.q, items, PARTIES, 0, &count) == MT_OK && count == PARTIES, "%d are left", (int)count);
+    get_all();
     CHECK(MQN(get_many_within)(w.q, NULL, 1, 0, &count) == MT_BADARG, "items of a get may not be NULL");
     wake_end();
 }
@@ -435,12 +438,8 @@ static int64_t soon(void) { return mt_now_ns() + 1 + (int64_t)native_random(6000
 
 static void impatient_getter(int i) {
     uintptr_t item;
-    int step;
-    for (step = 0; step < STEPS; step++) {
-        if (wait_for_items(w.q, soon(), 1) == MT_OK && MQN(get_within)(w.q, &item, NULL, 0) == MT_OK) {
-            ((cell *)item)->seen++;
-            sem_post(&w.arrived);
-        }
+    for (int step = 0; step < STEPS; step++) {
+        if (wait_for_items(w.q, soon(), 1) == MT_OK && MQN(get_within)(w.q, &item, NULL, 0) == MT_OK) mark(item);
         wait_for(&w.go[i], "the next step");
     }
 }
@@ -448,22 +447,17 @@ static void impatient_getter(int i) {
 static void patient_getter(int unused) {
     uintptr_t item;
     int r;
-    (void)unused;
-    while ((r = MQN(get_within)(w.q, &item, NULL, FOREVER)) == MT_OK) {
-        ((cell *)item)->seen++;
-        sem_post(&w.arrived);
-    }
+    while ((r = MQN(get_within)(w.q, &item, NULL, FOREVER)) == MT_OK) mark(item);
     CHECK(r == MT_SHUTDOWN, "get: %d", r);
 }
 
 /* Put one item after the other, each when the one before has come out; then the end of the queue, and of all. */
 static void one_by_one(void) {
-    int step;
-    for (step = 0; step < STEPS; step++) {
-        if (step % 4) usleep((useconds_t)native_random(60));
+    for (int step = 0; step < STEPS; step++) {
+        let_fall_asleep(step, 60);
         CHECK(MQN(put_within)(w.s, (uintptr_t)&w.cells[0], 0) == MT_OK, "put");
         arrive(1);
-        CHECK(w.cells[0].seen == step + 1, "it came out %d times", (int)w.cells[0].seen);
+        seen(0, step + 1);
         release(1);
     }
     MQ_CHANGES(shut_queue)(w.q, 0, 0);
@@ -472,16 +466,14 @@ static void one_by_one(void) {
 }
 
 static void impatient_getters(void) {
-    int i;
     wake_begin(0);
     start(patient_getter, 1);
-    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
+    for (int i = 1; i < PARTIES; i++) start_interrupted(impatient_getter, i, 3);
     one_by_one();
 }
 
 static void impatient_putter(int i) {
-    int step;
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         if (wait_for_room(w.s, soon(), 1) == MT_OK && MQN(put_within)(w.s, (uintptr_t)&w.cells[i], 0) == MT_OK)
             sem_post(&w.arrived);
         wait_for(&w.go[i], "the next step");
@@ -496,13 +488,12 @@ static void patient_putter(int i) {
 
 static void impatient_putters(void) {
     uintptr_t item;
-    int step, i;
     wake_begin(1);
     start(patient_putter, 1);
     arrive(1);
-    for (i = 1; i < PARTIES; i++) start_interrupted(impatient_putter, i, 3);
-    for (step = 0; step < STEPS; step++) {
-        if (step % 4) usleep((useconds_t)native_random(60));
+    for (int i = 1; i < PARTIES; i++) start_interrupted(impatient_putter, i, 3);
+    for (int step = 0; step < STEPS; step++) {
+        let_fall_asleep(step, 60);
         CHECK(MQN(get_within)(w.q, &item, NULL, 0) == MT_OK, "get");
         arrive(1);
         release(1);
@@ -525,8 +516,7 @@ static mq_subqueue *own[PARTIES];
 static sem_t answered[PARTIES];
 
 static void pinger(int i) {
-    int step;
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         w.cells[i].seen++;
         CHECK(MQN(put_within)(own[i], (uintptr_t)i, 0) == MT_OK, "put");
         wait_for(&answered[i], "somebody to get the item");
@@ -537,7 +527,6 @@ static void pinger(int i) {
 static void answerer(int unused) {
     uintptr_t i;
     int r;
-    (void)unused;
     while ((r = MQN(get_within)(w.q, &i, NULL, FOREVER)) == MT_OK) {
         w.cells[i].seen++;
         MQ_TASKS(task_done)(w.q, 0);
@@ -547,9 +536,8 @@ static void answerer(int unused) {
 }
 
 static void joiner(int unused) {
-    int step, r;
-    (void)unused;
-    for (step = 0; step < STEPS; step++) {
+    int r;
+    for (int step = 0; step < STEPS; step++) {
         r = MQ_TASKS(join_until)(w.q, native_random(2) ? FOREVER : soon(), 1);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "join: %d", r);
         pause_a_while();
@@ -570,7 +558,7 @@ static void ping(void) {
     MQ_CHANGES(shut_queue)(w.q, 0, 0);
     join_from(0);
     for (i = 0; i < PARTIES; i++) {
-        CHECK(w.cells[i].seen == 2 * STEPS, "%d pings and answers", (int)w.cells[i].seen);
+        seen(i, 2 * STEPS);
         sem_destroy(&answered[i]);
     }
     wake_end();
@@ -606,12 +594,8 @@ static int task_wait(void) {
 static void task_getter(int unused) {
     uintptr_t item;
     int r;
-    (void)unused;
     do {
-        while ((r = MQN(get_within)(w.q, &item, NULL, 0)) == MT_OK) {
-            ((cell *)item)->seen++;
-            sem_post(&w.arrived);
-        }
+        while ((r = MQN(get_within)(w.q, &item, NULL, 0)) == MT_OK) mark(item);
     } while (r != MT_SHUTDOWN && task_wait() == MT_OK);
 }
 

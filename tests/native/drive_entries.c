@@ -10,8 +10,6 @@
 
 #include "kernels.h"
 
-#include <stdatomic.h>
-
 enum { PUTTERS = 3, TAKERS = 3, GUESTS = 2, BROWSERS = 1, LEVELS = 3, BATCH = 6, ALIVE = 0x600d, DEAD = 0xdead };
 
 typedef struct {
@@ -58,12 +56,12 @@ static cell *new_item(int p, int64_t i) {
 
 static void putter(int p) {
     uintptr_t items[BATCH];
-    int64_t made = 0, n, count, i;
+    int64_t made = 0, n, count;
     int r = MT_OK;
     while (made < m.per_putter && r != MT_SHUTDOWN) {
         n = native_random(4) ? 1 : 1 + (int64_t)native_random(BATCH);
         if (n > m.per_putter - made) n = m.per_putter - made;
-        for (i = 0; i < n; i++) items[i] = (uintptr_t)new_item(p, made + i);
+        for (int64_t i = 0; i < n; i++) items[i] = (uintptr_t)new_item(p, made + i);
         if (n == 1) {
             r = EQN(put_until)(m.q, items[0], (int)native_random(LEVELS + 2) - 1, some_deadline());
             count = r == MT_OK;
@@ -118,8 +116,7 @@ static void taker(int index) {
 /* Subscribes, takes some, and closes with one in its hands: that one is somebody else's then. */
 static void guest(int unused) {
     acquired_entry held[BATCH];
-    int n, r = MT_OK, i, credit;
-    (void)unused;
+    int n, r = MT_OK, credit;
     /* What it gives back at the end nobody takes any more, and it could go on getting that for ever. */
     while (!m.patient && r != MT_SHUTDOWN && !atomic_load_explicit(&m.over, memory_order_relaxed)) {
         credit = (int)native_random(3);
@@ -133,7 +130,7 @@ static void guest(int unused) {
         if (credit && n == credit) CHECK(EQN(get_within)(s, &held[n], 0) != MT_OK, "more than its credit");
         CHECK(EQN(unsubscribe)(s) == MT_OK && EQN(unsubscribe)(s) == MT_BADARG, "close");
         CHECK(EQN(get_within)(s, &held[n], -1) == MT_BADARG, "a closed subscription gets");
-        for (i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++) {
             if (native_random(2)) {
                 settle(&held[i], 1);
             } else {
@@ -146,7 +143,6 @@ static void guest(int unused) {
 static void browser(int unused) {
     acquired_entry it;
     int r = MT_OK;
-    (void)unused;
     nogil_subscription *s = EQN(subscribe)(m.q, 1, 0);
     while (r != MT_SHUTDOWN) {
         r = EQN(get_within)(s, &it, native_random(2) ? 20000 : -1);
@@ -162,7 +158,6 @@ static void browser(int unused) {
 
 /* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
-    int i;
     memset((void *)&m, 0, sizeof m);
     m.q = EQN(new_nogil_queue)(&m.registry, native_random(2) ? LEVELS : 1,
                                native_random(2) ? 1 + (int64_t)native_random(20) : 0);
@@ -171,19 +166,18 @@ static void begin(void) {
     m.immediate = native_random(2) == 0;
     m.patient = native_random(2) == 0;
     m.putters_left = PUTTERS;
-    for (i = 0; i < 2; i++) m.shared[i] = EQN(subscribe)(m.q, 0, native_random(2) ? 2 : 0);
-    for (i = 0; i < PUTTERS; i++) m.cells[i] = (cell *)calloc((size_t)m.per_putter, sizeof(cell));
+    for (int i = 0; i < 2; i++) m.shared[i] = EQN(subscribe)(m.q, 0, native_random(2) ? 2 : 0);
+    for (int i = 0; i < PUTTERS; i++) m.cells[i] = (cell *)calloc((size_t)m.per_putter, sizeof(cell));
 }
 
 static void end(void) {
     int64_t accepted = 0, left = 0, depth = EQN(count_of)(m.q, 1), i;
-    int p;
-    for (p = 0; p < PUTTERS; p++) accepted += m.accepted[p];
+    for (int p = 0; p < PUTTERS; p++) accepted += m.accepted[p];
     CHECK(EQN(put_until)(m.q, 1, 0, -1) == MT_SHUTDOWN, "a put after the end");
     CHECK(m.immediate || depth == accepted - m.ended, "depth %d", (int)depth);
     EQN(destroy_nogil_queue)(m.q, dropped, &left);
     CHECK(m.ended == accepted, "%d items of %d ended", (int)m.ended, (int)accepted);
-    for (p = 0; p < PUTTERS; p++) {
+    for (int p = 0; p < PUTTERS; p++) {
         for (i = 0; i < m.accepted[p]; i++)
             CHECK(m.cells[p][i].ends == 1, "an item ended %d times", m.cells[p][i].ends);
         free(m.cells[p]);

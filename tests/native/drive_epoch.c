@@ -8,10 +8,6 @@
 #define DRIVER "drive_epoch"
 #include "driver.h"
 
-#include <semaphore.h>
-#include <stdatomic.h>
-#include <sys/wait.h>
-
 #include "manytail/epoch.h"
 
 enum { ALIVE = 0x600d, DEAD = 0xdead };
@@ -109,9 +105,7 @@ static void end(void) {
 
 /* -------------------------------------------------------------------------------------------------------- scenarios */
 static void mixed_thread(int unused) {
-    int i;
-    (void)unused;
-    for (i = 0; i < 400; i++) {
+    for (int i = 0; i < 400; i++) {
         switch (native_random(8)) {
         case 0:
             walk();
@@ -137,9 +131,8 @@ static void mixed(void) {
 /* One thread alone, pinned for a moment at a time: what is kept is bounded. */
 static void bounded(void) {
     int64_t every = 1 + (int64_t)native_random(100);
-    int i;
     begin(every);
-    for (i = 0; i < 2000; i++) {
+    for (int i = 0; i < 2000; i++) {
         push_and_pop();
         CHECK(kept() < every, "%d nodes are kept", (int)kept());
     }
@@ -171,7 +164,6 @@ static sem_t stalled, go_on;
 
 static void staller(int unused) {
     mt_pin *p = mt_epoch_pin(&domain);
-    (void)unused;
     sem_post(&stalled);
     while (sem_wait(&go_on)) {
     }
@@ -199,10 +191,7 @@ static void push_and_pop_often(int n) {
 
 static int each_retires;
 
-static void retirer(int unused) {
-    (void)unused;
-    push_and_pop_often(each_retires);
-}
+static void retirer(int unused) { push_and_pop_often(each_retires); }
 
 /* A reader stalls under its pin: nothing retired from then on is freed. When it goes on, its unpin frees all of it,
  * though the threads that retired it are gone. */
@@ -226,10 +215,7 @@ static void stall(void) {
 
 enum { CHURNED = 10000 };
 
-static void visitor(int unused) {
-    (void)unused;
-    push_and_pop_often(3);
-}
+static void visitor(int unused) { push_and_pop_often(3); }
 
 static void visits(int n) {
     for (; n > 0; n -= MAX_THREADS) {
@@ -241,11 +227,10 @@ static void visits(int n) {
 /* Threads come and go: neither records nor nodes are left of them. */
 static void churn(void) {
     int64_t records;
-    int i;
     mt_pin *pins[MAX_THREADS];
     begin(64);
-    for (i = 0; i < MAX_THREADS; i++) pins[i] = mt_epoch_pin(&domain);
-    for (i = 0; i < MAX_THREADS; i++) unpin(pins[i]);
+    for (int i = 0; i < MAX_THREADS; i++) pins[i] = mt_epoch_pin(&domain);
+    for (int i = 0; i < MAX_THREADS; i++) unpin(pins[i]);
     records = mt_epoch_records(&domain);
     visits(CHURNED);
     CHECK(made >= 3 * CHURNED, "%d nodes were made", (int)made);
@@ -269,9 +254,8 @@ static void free_childs(mt_retired *retired) {
 
 static void in_the_child(void) {
     int64_t before = freed;
-    int i;
     mt_epoch_after_fork(&domain, 0);
-    for (i = 0; i < CHILDS; i++) {
+    for (int i = 0; i < CHILDS; i++) {
         mt_pin *p = mt_epoch_pin(&domain);
         childs[i].alive = ALIVE;
         mt_epoch_retire(p, &childs[i].retired, free_childs);
@@ -280,32 +264,18 @@ static void in_the_child(void) {
     mt_retired_free(mt_epoch_drain(&domain));
     CHECK(childs_freed == CHILDS, "%d nodes are freed in the child", childs_freed);
     CHECK(freed == before, "the child frees %d nodes of its parent", (int)(freed - before));
-    _exit(0);
 }
 
 static void until_forked(int unused) {
-    (void)unused;
     while (atomic_load_explicit(&forking, memory_order_relaxed)) push_and_pop();
-}
-
-static void fork_and(void (*run)(void)) {
-    int status = 0;
-    pid_t pid = fork();
-    CHECK(pid >= 0, "cannot fork");
-    if (pid == 0) {
-        alarm(driver.deadline_s);
-        run();
-    }
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child ended with %x", status);
 }
 
 /* Fork while other threads are in the middle of everything: the child uses the domain, and frees nothing of theirs. */
 static void fork_running(void) {
-    int i;
     begin(1 + (int64_t)native_random(8));
     forking = 1;
     start(until_forked, 2);
-    for (i = 0; i < 5; i++) fork_and(in_the_child);
+    for (int i = 0; i < 5; i++) fork_and(in_the_child);
     forking = 0;
     join_from(0);
     end();
@@ -314,7 +284,6 @@ static void fork_running(void) {
 static void child_of_quiet(void) {
     mt_epoch_after_fork(&domain, 1);
     end();
-    _exit(0);
 }
 
 /* Fork while nobody is in the middle of anything: child and parent each free all of the garbage, once. A pin of a

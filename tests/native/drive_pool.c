@@ -10,8 +10,6 @@
 
 #include "kernels.h"
 
-#include <stdatomic.h>
-
 enum { LANES = 3, SUBMITTERS = 3, WORKERS = 3, CALLS = 300 };
 
 typedef struct {
@@ -33,8 +31,8 @@ static void let_go(int lane, int n) {
 
 static void submitter(int s) {
     int64_t position;
-    int i, r, start, gone;
-    for (i = 0; i < CALLS; i++) {
+    int r, start, gone;
+    for (int i = 0; i < CALLS; i++) {
         int lane = (int)native_random(LANES);
         wp_lane *ln = &m.lanes[lane];
         call *c = &m.calls[s][i];
@@ -61,7 +59,6 @@ static void worker(int unused) {
     uintptr_t raw;
     int64_t fork_generation;
     int r;
-    (void)unused;
     for (;;) {
         wp_lane *ln = WP(take_item)(&m.p, &raw, &fork_generation);
         if (ln != NULL) {
@@ -78,9 +75,7 @@ static void worker(int unused) {
 
 /* Ends with every lane resumed. */
 static void pauser(int unused) {
-    int i;
-    (void)unused;
-    for (i = 0; i < CALLS; i++) {
+    for (int i = 0; i < CALLS; i++) {
         wp_lane *ln = &m.lanes[native_random(LANES)];
         CHECK(WP(pause_lane)(&m.p, ln, 1) == 0, "pause");
         if (native_random(2)) sched_yield();
@@ -91,13 +86,12 @@ static void pauser(int unused) {
 
 /* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(void) {
-    int i, s;
     memset((void *)&m, 0, sizeof m);
     m.p.q = MQ_LIFE(new_queue)(0, 1);
     m.p.q->selection = MT_WEIGHTED;
     m.p.max_workers = m.p.workers = WORKERS;
     m.p.max_pending = native_random(2) ? 1 + (int64_t)native_random(30) : 0;
-    for (i = 0; i < LANES; i++) {
+    for (int i = 0; i < LANES; i++) {
         wp_lane *ln = &m.lanes[i];
         ln->p = &m.p;
         ln->object = (void *)&m.objects[i];
@@ -106,16 +100,15 @@ static void begin(void) {
         ln->s = MQ_LIFE(new_subqueue)(m.p.q, (int64_t)native_random(2), 0, 1 + (uint32_t)native_random(3), 1);
         ln->s->owner = ln;
         CHECK(MQ_LIFE(attach_subqueue)(m.p.q, ln->s, 1) == MT_OK, "no memory");
-        for (s = 0; s < SUBMITTERS; s++) m.last[i][s] = -1;
+        for (int s = 0; s < SUBMITTERS; s++) m.last[i][s] = -1;
     }
 }
 
 static void end(void) {
-    int i, s;
     CHECK(m.p.pending == 0 && m.p.workers == 0, "%d calls are left, %d workers", (int)m.p.pending, (int)m.p.workers);
-    for (s = 0; s < SUBMITTERS; s++)
-        for (i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
-    for (i = 0; i < LANES; i++) {
+    for (int s = 0; s < SUBMITTERS; s++)
+        for (int i = 0; i < CALLS; i++) CHECK(m.calls[s][i].ran + m.calls[s][i].cancelled == 1, "call %d of %d", i, s);
+    for (int i = 0; i < LANES; i++) {
         CHECK(m.objects[i] == 0 && m.lanes[i].active == 0, "lane %d is counted %d times", i, (int)m.objects[i]);
         MQ_LIFE(detach_subqueue)(m.p.q, m.lanes[i].s, 1);
         MQ_LIFE(drop_left_chunks)(m.p.q, m.lanes[i].s);

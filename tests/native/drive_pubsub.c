@@ -12,10 +12,6 @@
 #define DRIVER "drive_pubsub"
 #include "driver.h"
 
-#include <semaphore.h>
-#include <stdatomic.h>
-#include <sys/wait.h>
-
 typedef struct {
     _Atomic int refs;
     int publisher, alive;
@@ -58,11 +54,10 @@ static void drop(cell *c) {
 
 static void trim(void) {
     ps_freed f;
-    uint32_t i;
     do {
         PS(trim)(q, &f);
         if (f.low_moved) PS(wake_publisher)(q);
-        for (i = 0; i < f.n; i++) drop((cell *)f.items[i]);
+        for (uint32_t i = 0; i < f.n; i++) drop((cell *)f.items[i]);
     } while (f.incomplete);
 }
 
@@ -108,13 +103,11 @@ static int publish_run(int p) {
 }
 
 static void publisher(int p) {
-    int i;
-    for (i = 0; i < calls; i++) native_random(4) ? publish_one(p) : publish_run(p);
+    for (int i = 0; i < calls; i++) native_random(4) ? publish_one(p) : publish_run(p);
 }
 
 static void locked_begin(session *s) {
-    int p;
-    for (p = 0; p < PUBLISHERS; p++) s->last[p] = -1;
+    for (int p = 0; p < PUBLISHERS; p++) s->last[p] = -1;
 }
 
 static void join(session *s) {
@@ -136,7 +129,7 @@ static int take(session *s, int64_t most) {
     uintptr_t items[RUN];
     wait_node *to_post = NULL;
     int again = 0, sole = 0, r = MT_OK;
-    int64_t from, n = 1, i;
+    int64_t from, n = 1;
     PS(lock_subscriber)(s->record);
     from = PS(locked_next_seq)(s->record);
     if (most == 1) {
@@ -148,7 +141,7 @@ static int take(session *s, int64_t most) {
         r = PS_ENUM(CLOSED);
     }
     if (r != MT_OK) n = 0;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         cell *c = (cell *)items[i];
         int64_t *last = &s->last[c->publisher];
         CHECK(*last < 0 || c->seq == *last + 1, "message %d of publisher %d comes after %d", (int)c->seq, c->publisher,
@@ -159,7 +152,7 @@ static int take(session *s, int64_t most) {
     PS(unlock_subscriber)(s->record);
     if (to_post != NULL) WAITING(post)(to_post);
     CHECK(r == MT_OK || r == MT_EMPTY || r == PS_ENUM(CLOSED) || r == MT_SHUTDOWN, "take: %d", r);
-    for (i = 0; i < n; i++) drop((cell *)items[i]);
+    for (int64_t i = 0; i < n; i++) drop((cell *)items[i]);
     if (sole) PS(wake_publisher)(q);
     if (again || (n && !sole && PS(must_trim)(q, s->record, from))) trim();
     return (int)n;
@@ -177,8 +170,7 @@ static void skip(session *s) {
 }
 
 static void taker(int index) {
-    int i;
-    for (i = 0; i < 2 * calls; i++) {
+    for (int i = 0; i < 2 * calls; i++) {
         session *s = &shared[(index + (native_random(4) == 0)) % SHARED];
         uint64_t kind = native_random(64);
         if (kind == 0) {
@@ -191,14 +183,12 @@ static void taker(int index) {
 
 /* Comes, takes a little, and goes. */
 static void guest(int unused) {
-    int i, k;
-    (void)unused;
-    for (i = 0; i < calls / 8; i++) {
+    for (int i = 0; i < calls / 8; i++) {
         session s;
         s.record = PS(new_record)(q);
         CHECK(s.record != NULL, "no memory");
         join(&s);
-        for (k = (int)native_random(6); k; k--) take(&s, native_random(2) ? 1 : RUN);
+        for (int k = (int)native_random(6); k; k--) take(&s, native_random(2) ? 1 : RUN);
         close_session(&s);
         PS(free_record)(s.record);
     }
@@ -227,9 +217,9 @@ static void patient_taker(int index) {
 }
 
 static void patient_publisher(int p) {
-    int i, r;
+    int r;
     native_self.interrupts = 8;
-    for (i = 0; i < calls; i++) {
+    for (int i = 0; i < calls; i++) {
         while (publish_one(p) == MT_FULL) {
             r = wait_for_free_slot(q, native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1);
             CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED, "wait_for_free_slot: %d", r);
@@ -239,17 +229,16 @@ static void patient_publisher(int p) {
 
 /* ---------------------------------------------------------------------------------------------------------- a round */
 static void begin(int64_t maxsize) {
-    int i;
     q = PS(new_pubsub)();
     CHECK(q != NULL, "no memory");
     mt_epoch_init(&q->epoch, 1 + (int64_t)native_random(8));
     mt_store_relaxed_i64(&q->maxsize, maxsize);
     calls = 200 + (int)native_random(400);
-    for (i = 0; i < PUBLISHERS; i++) {
+    for (int i = 0; i < PUBLISHERS; i++) {
         cells[i] = (cell *)calloc((size_t)calls * RUN, sizeof(cell));
         published[i] = 0;
     }
-    for (i = 0; i < SHARED; i++) {
+    for (int i = 0; i < SHARED; i++) {
         shared[i].record = PS(new_record)(q);
         join(&shared[i]);
     }
@@ -257,18 +246,17 @@ static void begin(int64_t maxsize) {
 
 /* What is left comes out, in order; then all that was published has been freed, once. */
 static void end(void) {
-    int64_t p, i;
     PS(shut_down)(q, 0);
-    for (i = 0; i < SHARED; i++) {
+    for (int64_t i = 0; i < SHARED; i++) {
         while (take(&shared[i], native_random(2) ? 1 : RUN)) {
         }
-        for (p = 0; p < PUBLISHERS; p++)
+        for (int64_t p = 0; p < PUBLISHERS; p++)
             CHECK(shared[i].last[p] < 0 || shared[i].last[p] == published[p] - 1,
                   "subscriber %d missed the last of publisher %d", (int)i, (int)p);
         close_session(&shared[i]);
     }
-    for (p = 0; p < PUBLISHERS; p++) {
-        for (i = 0; i < published[p]; i++)
+    for (int64_t p = 0; p < PUBLISHERS; p++) {
+        for (int64_t i = 0; i < published[p]; i++)
             CHECK(cells[p][i].alive == DEAD && cells[p][i].refs == 0, "message %d of publisher %d is kept", (int)i,
                   (int)p);
         free(cells[p]);
@@ -307,22 +295,15 @@ static void child(void) {
     CHECK(take(&shared[1], 1) == 1, "the message is gone");
     CHECK(cells[0][0].alive == DEAD && cells[0][1].alive == DEAD, "the child does not trim");
     CHECK(publish_one(0) == MT_OK, "the child cannot publish");
-    _exit(0);
 }
 
 static void fork_once(void) {
-    int status;
-    pid_t pid;
     native_detaching = NULL;
-    pid = fork();
-    CHECK(pid >= 0, "cannot fork");
-    if (pid == 0) child();
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child failed: %d", status);
+    fork_and(child);
     sem_post(&forked);
 }
 
 static void dropper(int unused) {
-    (void)unused;
     PS(lock_capacity)(q);
     PS(capacity_locked_make_free_slots)(q, 2);
     PS(unlock_capacity)(q);
@@ -330,11 +311,10 @@ static void dropper(int unused) {
 }
 
 static void forking(void) {
-    int i;
     begin(2);
-    for (i = 0; i < 2; i++) CHECK(publish_one(0) == MT_OK, "no free slot");
+    for (int i = 0; i < 2; i++) CHECK(publish_one(0) == MT_OK, "no free slot");
     take(&shared[1], 1);
-    for (i = 0; i < 2; i++) take(&shared[0], 1);
+    for (int i = 0; i < 2; i++) take(&shared[0], 1);
     sem_init(&forked, 0, 0);
     PS(lock_subscriber)(shared[1].record);
     native_detaching = fork_once; /* in the dropper, which waits for that lock */

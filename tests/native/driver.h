@@ -16,13 +16,18 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <semaphore.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* what a thread does that needs no number of its own */
 
 static struct {
     uint64_t seed; /* of this round */
@@ -116,8 +121,7 @@ static inline void start_interrupted(void (*run)(int), int index, uint32_t inter
 }
 
 static inline void start(void (*run)(int), int n) {
-    int i;
-    for (i = 0; i < n; i++) start_interrupted(run, i, 0);
+    for (int i = 0; i < n; i++) start_interrupted(run, i, 0);
 }
 
 /* Join the threads from number `from` on. */
@@ -126,6 +130,19 @@ static inline void join_from(int from) {
         struct timespec until = native_time_in(deadline_us() * 1000);
         CHECK(pthread_timedjoin_np(threads[--nthreads].id, NULL, &until) == 0, "a thread does not end");
     }
+}
+
+/* Somebody who is run by a fork, and has to end with status 0. */
+static inline void fork_and(void (*run)(void)) {
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "cannot fork");
+    if (pid == 0) {
+        alarm(driver.deadline_s);
+        run();
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child ended with %x", status);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ main */
@@ -145,13 +162,11 @@ static inline int wanted(const char *name, char **names) {
 /* The main thread itself may be what hangs, inside what is tested. */
 static void out_of_time(int unused) {
     static const char said[] = DRIVER ": a scenario does not end\n";
-    (void)unused;
     _exit(write(2, said, sizeof said - 1) < 0 ? 3 : 1);
 }
 
 static inline int driver_main(int argc, char **argv, const scenario *scenarios, size_t n, uint64_t rounds) {
-    uint64_t first = 1, i;
-    size_t k;
+    uint64_t first = 1;
     int option;
     while ((option = getopt(argc, argv, "s:r:d:")) != -1) {
         uint64_t value = strtoull(optarg ? optarg : "0", NULL, 10);
@@ -161,9 +176,9 @@ static inline int driver_main(int argc, char **argv, const scenario *scenarios, 
         if (option == '?') return 2;
     }
     signal(SIGALRM, out_of_time);
-    for (i = 0; i < rounds; i++) {
+    for (uint64_t i = 0; i < rounds; i++) {
         driver.seed = first + i;
-        for (k = 0; k < n; k++) {
+        for (size_t k = 0; k < n; k++) {
             if (!wanted(scenarios[k].name, argv + optind) || (scenarios[k].once && i)) continue;
             driver.scenario = scenarios[k].name;
             alarm(4 * driver.deadline_s);

@@ -92,29 +92,28 @@ static void __attribute__((constructor)) tie_kernels(void) {
     __pyx_vp_8manytail_10_lifecycle_multiqueues = &native_registry;
 }
 
-/* What a call does between two tries: MT_OK, try again, or what it returns. */
+/* What a call does between two tries, the first of which found `r`: MT_OK, try again, or what it returns. */
+static int wait_at(wait_point *p, int r, int64_t deadline) {
+    WAITING(again)(p, 1, &r, deadline);
+    return r;
+}
+
 static int wait_for_items(mq_queue *q, int64_t deadline, int attached) {
     wait_point p;
-    int r = MT_EMPTY;
     MQ_GET(items_point)(&p, q, attached);
-    WAITING(again)(&p, 1, &r, deadline);
-    return r;
+    return wait_at(&p, MT_EMPTY, deadline);
 }
 
 static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
     wait_point p;
-    int r = MT_FULL;
     MQ_PUT(room_point)(&p, s, attached);
-    WAITING(again)(&p, 1, &r, deadline);
-    return r;
+    return wait_at(&p, MT_FULL, deadline);
 }
 
 static int wait_for_message(ps_subscriber *s, int64_t deadline) {
     wait_point p;
-    int r = MT_EMPTY;
     PS(message_point)(&p, s);
-    WAITING(again)(&p, 1, &r, deadline);
-    return r;
+    return wait_at(&p, MT_EMPTY, deadline);
 }
 
 /* As a get_many that lingers. MT_OK: n messages are there, or the end has come, or the subscriber missed some. */
@@ -132,10 +131,8 @@ static int wait_for_messages(ps_subscriber *s, int64_t n, int64_t deadline) {
 
 static int wait_for_free_slot(ps_pubsub *q, int64_t deadline) {
     wait_point p;
-    int r = MT_FULL;
     PS(free_slot_point)(&p, q);
-    WAITING(again)(&p, 1, &r, deadline);
-    return r;
+    return wait_at(&p, MT_FULL, deadline);
 }
 
 #endif

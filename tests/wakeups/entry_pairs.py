@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from manytail import Consumer, EntryQueue, LastValueQueue
 
-from .pairs import LINGER, Anew, Pair, pairs
+from .pairs import LINGERING, MANY, PUT_MANY, Anew, Full, Larger, Pair, pairs
 
 SOON = 0.0002  # seconds
 
@@ -37,11 +37,8 @@ class Get(Pair):
     def took(self, result: Any) -> None:
         self.taken += result if isinstance(result, list) else [result]
 
-    def put(self) -> None:
+    def fill(self) -> None:
         self.queue.put(1)
-
-    def wake(self) -> None:
-        self.put()
 
     def end(self) -> None:
         assert self.taken.pop().ack()
@@ -89,7 +86,7 @@ class Again(Get):
 
     def open(self) -> None:
         super().open()
-        self.put()
+        self.fill()
         self.took(self.subs[0].get())
 
     def wake(self) -> None:
@@ -115,7 +112,7 @@ class GetClose(Get):
 
     def open(self) -> None:
         super().open()
-        self.queue.put(1)
+        self.fill()
         self.hold()
 
     def hold(self) -> None:
@@ -156,7 +153,7 @@ class GetGroup(Get):
 class GetResume(Get):
     def begin(self) -> None:
         self.suspend()
-        self.put()
+        self.fill()
 
     def wake(self) -> None:
         self.resume()
@@ -169,7 +166,7 @@ class GetAck(Again):
     of_subscription: ClassVar[dict[str, Any]] = {"prefetch": 1}
 
     def begin(self) -> None:
-        self.put()
+        self.fill()
 
     def wake(self) -> None:
         assert self.taken.pop().ack()
@@ -247,32 +244,22 @@ class LowerAfterCreditElsewhere(LowerAfterCredit):
 
 
 # ------------------------------------------------------------------------------------------ who waits for a free slot
-class Put(Pair):
-    """The queue of one slot is full whenever a round begins."""
-
-    waits = "put"
-    arguments = (1,)
+class Put(Full):
     of_queue: ClassVar[dict[str, Any]] = {}
 
     def open(self) -> None:
         self.queue = EntryQueue("a", maxsize=1, **self.of_queue)
         self.sub: Any = self.queue.subscribe()
+        self.fill()
+
+    def fill(self) -> None:
         self.queue.put(1)
 
-    def wake(self) -> None:
+    def take(self) -> None:
         assert self.sub.get(block=False).ack()
 
     def close(self) -> None:
         self.sub.close()
-
-
-class PutMaxsize(Put):
-    def wake(self) -> None:
-        self.queue.maxsize = 2
-
-    def end(self) -> None:
-        self.queue.maxsize = 1
-        assert self.sub.get(block=False).ack()
 
 
 class PutReplaces(Put):
@@ -284,7 +271,7 @@ class PutReplaces(Put):
     def open(self) -> None:
         self.queue = LastValueQueue("a", key=int, maxsize=1)
         self.sub = self.queue.subscribe()
-        self.queue.put(1)
+        self.fill()
 
     def begin(self) -> None:
         self.entry = self.sub.get(block=False)
@@ -294,11 +281,7 @@ class PutReplaces(Put):
 
 
 # ------------------------------------------------------------------------------------------- what wakes all waiters
-class GetAnew(Anew, Get):
-    """Ended by shutdown."""
-
-
-class GetLastAfterShutdown(GetAnew):
+class GetLastAfterShutdown(Anew, Get):
     """One waiter may get the last entry when it falls due. For the other nothing is left to wait for."""
 
     def wake(self) -> None:
@@ -306,7 +289,7 @@ class GetLastAfterShutdown(GetAnew):
         self.queue.shutdown()
 
 
-class GetPurgeAfterShutdown(GetAnew):
+class GetPurgeAfterShutdown(Anew, Get):
     def begin(self) -> None:
         super().begin()
         self.queue.put(1, delay=3600)
@@ -314,10 +297,6 @@ class GetPurgeAfterShutdown(GetAnew):
 
     def wake(self) -> None:
         assert self.queue.purge() == 1
-
-
-class PutAnew(Anew, Put):
-    """Ended by shutdown."""
 
 
 # ---------------------------------------------------------------------------------- who waits in several queues at once
@@ -332,7 +311,7 @@ class OfConsumer(Get):
                 consumer.subscribe(queue)
         self.taken = []
 
-    def put(self) -> None:
+    def fill(self) -> None:
         random.choice(self.queues).put(1)
 
 
@@ -395,53 +374,52 @@ class ConsumerAnew(Anew, OfConsumer):
             queue.shutdown()
 
 
-MANY = {"waits": "get_many", "arguments": (5,), "has_async": False}
-LINGERING = {**MANY, "options": {"linger": LINGER}}
+MANY_ENTRIES, FEW_BY_FEW = MANY | {"has_async": False}, LINGERING | {"has_async": False}
 ENTRY_PAIRS = pairs({
-    "entry get/put": (Get, {}),
-    "entry get_many/put_many": (Get, {**MANY, "wake": lambda self: self.queue.put_many([1])}),
-    "entry lingering get_many/put_many": (Get, {**LINGERING, "wake": lambda self: self.queue.put_many([1])}),
-    "consumer lingering get_many/put": (OfConsumer, LINGERING),
-    "entry get/put selected": (GetSelected, {}),
-    "entry get/put immediate": (GetPutImmediate, {}),
-    "entry get/release": (Again, {}),
+    "entry get/put": (Get,),
+    "entry get_many/put_many": (Get, {**MANY_ENTRIES, "wake": lambda self: self.queue.put_many([1])}),
+    "entry lingering get_many/put_many": (Get, {**FEW_BY_FEW, "wake": lambda self: self.queue.put_many([1])}),
+    "consumer lingering get_many/put": (OfConsumer, FEW_BY_FEW),
+    "entry get/put selected": (GetSelected,),
+    "entry get/put immediate": (GetPutImmediate,),
+    "entry get/release": (Again,),
     # Only the shared timer notices that it is due.
     "entry get/release delayed": (Again, {"wake": lambda self: self.taken.pop().release(delay=soon())}),
     "entry get/put delayed": (Get, {"wake": lambda self: self.queue.put(1, delay=soon())}),
-    "entry get/maintain": (GetMaintain, {}),
-    "entry get/holder closes": (GetClose, {}),
-    "entry get/group acked": (GetGroup, {}),
-    "entry get/resume": (GetResume, {}),
-    "entry get/ack": (GetAck, {}),
+    "entry get/maintain": (GetMaintain,),
+    "entry get/holder closes": (GetClose,),
+    "entry get/group acked": (GetGroup,),
+    "entry get/resume": (GetResume,),
+    "entry get/ack": (GetAck,),
     "entry get/reject": (GetAck, {"wake": lambda self: self.taken.pop().reject()}),
     "entry get/ack_up_to": (GetAck, {"wake": lambda self: self.subs[0].ack_up_to(self.taken.pop()) == 1}),
-    "entry get/prefetch": (GetPrefetch, {}),
-    "entry lower get/higher suspends": (Lower, {}),
-    "entry lower get/higher closes": (LowerAfterClose, {}),
-    "entry lower get/higher out of credit": (LowerAfterCredit, {}),
-    "entry lower get/higher consumer out of credit": (LowerAfterCreditElsewhere, {}),
-    "entry put/ack": (Put, {}),
-    "entry put_many/ack": (Put, {"waits": "put_many", "arguments": ([1],), "has_async": False}),
+    "entry get/prefetch": (GetPrefetch,),
+    "entry lower get/higher suspends": (Lower,),
+    "entry lower get/higher closes": (LowerAfterClose,),
+    "entry lower get/higher out of credit": (LowerAfterCredit,),
+    "entry lower get/higher consumer out of credit": (LowerAfterCreditElsewhere,),
+    "entry put/ack": (Put,),
+    "entry put_many/ack": (Put, PUT_MANY),
     "entry put/reject": (Put, {"wake": lambda self: self.sub.get(block=False).reject()}),
     "entry put/delivered too often": (Put, {
         "of_queue": {"max_deliveries": 1}, "wake": lambda self: self.sub.get(block=False).release(),
     }),
     "entry put/purge": (Put, {"wake": lambda self: self.queue.purge() == 1}),
-    "entry put/maxsize": (PutMaxsize, {}),
-    "entry put/release of the replaced": (PutReplaces, {}),
+    "entry put/maxsize": (Larger, Put),
+    "entry put/release of the replaced": (PutReplaces,),
     "entry put/delayed release of the replaced": (PutReplaces, {"delay": 3600}),
-    "entry get/shutdown": (GetAnew, {}),
-    "entry get/last after shutdown": (GetLastAfterShutdown, {}),
-    "entry get/purge after shutdown": (GetPurgeAfterShutdown, {}),
-    "entry get/closed": (GetAnew, {"wake": lambda self: self.close()}),
-    "entry put/shutdown": (PutAnew, {"wake": lambda self: self.queue.shutdown()}),
-    "consumer get/put": (OfConsumer, {}),
-    "consumer get/put, beside": (ConsumerBeside, {}),
-    "consumer get/release": (type("ConsumerAgain", (Again, OfConsumer), {}), {}),
-    "consumer get/ack": (type("ConsumerAck", (GetAck, OfConsumer), {}), {}),
-    "consumer get/ack elsewhere": (ConsumerAckElsewhere, {}),
-    "consumer get/resume": (type("ConsumerResume", (GetResume, OfConsumer), {}), {}),
-    "consumer get/subscribe": (ConsumerSubscribe, {}),
-    "consumer get/shutdown": (ConsumerAnew, {}),
+    "entry get/shutdown": (Anew, Get),
+    "entry get/last after shutdown": (GetLastAfterShutdown,),
+    "entry get/purge after shutdown": (GetPurgeAfterShutdown,),
+    "entry get/closed": (Anew, Get, {"wake": lambda self: self.close()}),
+    "entry put/shutdown": (Anew, Put, {"wake": lambda self: self.queue.shutdown()}),
+    "consumer get/put": (OfConsumer,),
+    "consumer get/put, beside": (ConsumerBeside,),
+    "consumer get/release": (Again, OfConsumer),
+    "consumer get/ack": (GetAck, OfConsumer),
+    "consumer get/ack elsewhere": (ConsumerAckElsewhere,),
+    "consumer get/resume": (GetResume, OfConsumer),
+    "consumer get/subscribe": (ConsumerSubscribe,),
+    "consumer get/shutdown": (ConsumerAnew,),
     "consumer get/closed": (ConsumerAnew, {"wake": lambda self: self.close()}),
 })

@@ -58,9 +58,17 @@ class Pair:
     def took(self, result: Any) -> None:
         """A waiter was woken with this result, and has not reported it yet."""
 
+    def fill(self) -> object:
+        """Put one more."""
+        raise NotImplementedError
+
+    def take(self) -> None:
+        """Take one out."""
+        raise NotImplementedError
+
     def wake(self) -> object:
         """False: it had no effect, which is an error."""
-        raise NotImplementedError
+        return self.fill()
 
     def end(self) -> None:
         """All waiters that had to be woken have been woken."""
@@ -79,16 +87,51 @@ class Anew(Pair):
         self.open()
         self.rounds += 1
 
-    def wake(self) -> None:
-        self.queue.shutdown(immediate=self.rounds % 2 == 0)
+    def wake(self) -> object:
+        return self.queue.shutdown(immediate=self.rounds % 2 == 0)
 
     def end(self) -> None:
         """Nothing to do: begin gives up what was got."""
 
 
-def pairs(table: dict[str, tuple[type[Pair], dict[str, Any]]]) -> dict[str, type[Pair]]:
-    """By name: a kind of pair with some of its members replaced."""
-    return {name: type(name, (pair,), members) for name, (pair, members) in table.items()}
+class Full(Pair):
+    """The one slot is taken whenever a round begins: the call waits for it."""
+
+    waits = "put"
+    arguments: tuple[Any, ...] = (1,)
+
+    def open(self) -> None:
+        super().open()
+        self.fill()
+
+    def wake(self) -> object:
+        return self.take()
+
+
+class Larger(Full):
+    """Another bound lets one in."""
+
+    def wake(self) -> object:
+        self.side().maxsize = 2
+        return None
+
+    def end(self) -> None:
+        self.side().maxsize = 1
+        self.take()
+
+
+MANY = {"waits": "get_many", "arguments": (5,)}
+LINGERING = MANY | {"options": {"linger": LINGER}}  # ends in the middle too: what was taken must reach another waiter
+PUT_MANY = {"waits": "put_many", "arguments": ([1],), "has_async": False}
+
+
+def pairs(table: dict[str, tuple[type[Pair] | dict[str, Any], ...]]) -> dict[str, type[Pair]]:
+    """By name: the kinds of pairs that it is, and members that replace theirs."""
+    made = {}
+    for name, of in table.items():
+        kinds = tuple(kind for kind in of if isinstance(kind, type))
+        made[name] = type(name, kinds, of[-1] if isinstance(of[-1], dict) else {})
+    return made
 
 
 # ------------------------------------------------------------------------------------------------ who waits for an item
@@ -99,22 +142,11 @@ class Get(Pair):
         self.queue = type(self).new()
         self.tail = self.queue.add("a", maxsize=1)
 
-    def wake(self) -> None:
-        self.tail.put(1)
+    def fill(self) -> object:
+        return self.tail.put(1)
 
-
-class GetMany(Get):
-    waits = "get_many"
-    arguments = (5,)
-
-    def wake(self) -> None:
-        self.tail.put_many([1])
-
-
-class GetManyLinger(GetMany):
-    """The wait for more ends in the middle too: what was taken must then reach another waiter."""
-
-    options: ClassVar[dict[str, Any]] = {"linger": LINGER}
+    def take(self) -> None:
+        self.queue.get()
 
 
 class GetEnable(Get):
@@ -122,7 +154,7 @@ class GetEnable(Get):
 
     def begin(self) -> None:
         self.tail.enabled = False
-        self.tail.put(1)
+        self.fill()
 
     def wake(self) -> None:
         self.tail.enabled = True
@@ -143,29 +175,17 @@ class Join(Get):
     waits = "join"
 
     def begin(self) -> None:
-        self.tail.put(1)
-        self.queue.get()
+        self.fill()
+        self.take()
 
     def wake(self) -> None:
         self.queue.task_done()
 
 
 # -------------------------------------------------------------------------------------------- who waits for a free slot
-class Put(Get):
-    """The sub-queue of one slot is full whenever a round begins."""
-
-    waits = "put"
-    arguments = (1,)
-
-    def open(self) -> None:
-        super().open()
-        self.tail.put(1)
-
+class Put(Full, Get):
     def side(self) -> Any:
         return self.tail
-
-    def wake(self) -> None:
-        self.queue.get()
 
 
 class PutSized(Put):
@@ -179,21 +199,12 @@ class PutSized(Put):
         self.tail.put(2)
 
 
-class PutMaxsize(Put):
-    def wake(self) -> None:
-        self.tail.maxsize = 2
-
-    def end(self) -> None:
-        self.tail.maxsize = 1
-        self.queue.get()
-
-
 class PutRemove(Put):
     wakes = "all"
 
     def begin(self) -> None:
         self.tail = self.queue.add("full", maxsize=1)
-        self.tail.put(1)
+        self.fill()
 
     def wake(self) -> None:
         self.queue.remove("full")
@@ -281,40 +292,38 @@ class SubmitShutdown(SubmitCancel):
 
 
 PAIRS = pairs({
-    "get/put": (Get, {}),
+    "get/put": (Get,),
     "get_with_key/put": (Get, {"waits": "get_with_key"}),
-    "get_many/put_many": (GetMany, {}),
-    "lingering get_many/put_many": (GetManyLinger, {}),
+    "get_many/put_many": (Get, {**MANY, "wake": lambda self: self.tail.put_many([1])}),
+    "lingering get_many/put_many": (Get, {**LINGERING, "wake": lambda self: self.tail.put_many([1])}),
     "get/put_front": (Get, {"wake": lambda self: self.tail.put_front(1)}),
-    "get/enable": (GetEnable, {}),
-    "get/add+put": (GetAddPut, {}),
-    "put/get": (Put, {}),
+    "get/enable": (GetEnable,),
+    "get/add+put": (GetAddPut,),
+    "put/get": (Put,),
     "put_front/get": (Put, {"waits": "put_front", "has_async": False}),
-    "put_many/get_many": (Put, {
-        "waits": "put_many", "arguments": ([1],), "has_async": False, "wake": lambda self: self.queue.get_many(5),
-    }),
+    "put_many/get_many": (Put, {**PUT_MANY, "wake": lambda self: self.queue.get_many(5)}),
     "put/clear": (Put, {"wake": lambda self: self.tail.clear()}),
     "put/discard": (Put, {"wake": lambda self: self.tail.discard(1)}),
-    "sized put/get": (PutSized, {}),
+    "sized put/get": (PutSized,),
     "sized put/discard": (PutSized, {"wake": lambda self: self.tail.discard(2)}),
-    "put/maxsize": (PutMaxsize, {}),
+    "put/maxsize": (Larger, Put),
     "index get/put": (Get, {"new": IndexMultiQueue}),
     "index put/get": (Put, {"new": IndexMultiQueue}),
-    "put/remove": (PutRemove, {}),
-    "get/shutdown": (type("GetAnew", (Anew, Get), {}), {}),
-    "put/shutdown": (type("PutAnew", (Anew, Put), {}), {}),
-    "join/task_done": (Join, {}),
-    "join/clear": (Join, {"begin": lambda self: self.tail.put(1), "wake": lambda self: self.tail.clear()}),
+    "put/remove": (PutRemove,),
+    "get/shutdown": (Anew, Get),
+    "put/shutdown": (Anew, Put),
+    "join/task_done": (Join,),
+    "join/clear": (Join, {"begin": Join.fill, "wake": lambda self: self.tail.clear()}),
     "join/remove": (Join, {
         "begin": lambda self: self.queue.add("going").put(1), "wake": lambda self: self.queue.remove("going"),
     }),
-    "submit/call ends": (Submit, {}),
-    "submit/cancel": (SubmitCancel, {}),
-    "submit/place elsewhere": (SubmitOfAnotherLane, {}),
-    "submit/shutdown": (SubmitShutdown, {}),
+    "submit/call ends": (Submit,),
+    "submit/cancel": (SubmitCancel,),
+    "submit/place elsewhere": (SubmitOfAnotherLane,),
+    "submit/shutdown": (SubmitShutdown,),
 })
 if find_spec("numpy"):  # what these return
     PAIRS |= pairs({
-        "index get_many/put_many": (GetMany, {"new": IndexMultiQueue}),
-        "index lingering get_many/put_many": (GetManyLinger, {"new": IndexMultiQueue}),
+        f"index {name}": (PAIRS[name], {"new": IndexMultiQueue})
+        for name in ("get_many/put_many", "lingering get_many/put_many")
     })

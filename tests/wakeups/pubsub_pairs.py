@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from manytail import PubSubQueue
 
-from .pairs import LINGER, Anew, Pair, Wait, pairs
+from .pairs import LINGER, MANY, Anew, Full, Larger, Pair, Wait, pairs
 
 
-class Subscribed(Pair):
+class Get(Pair):
     maxsize: ClassVar[int] = 0
     subscriber: Any = None
 
@@ -19,16 +19,17 @@ class Subscribed(Pair):
         self.queue = PubSubQueue(maxsize=self.maxsize)
         self.subscriber = self.queue.subscribe()
 
-    def close(self) -> None:
-        self.subscriber.close()
-
-
-class Get(Subscribed):
     def side(self) -> Any:
         return self.subscriber
 
-    def wake(self) -> None:
+    def fill(self) -> None:
         self.queue.publish(1)
+
+    def take(self) -> None:
+        self.subscriber.get()
+
+    def close(self) -> None:
+        self.subscriber.close()
 
 
 class GetManyLinger(Get):
@@ -41,24 +42,12 @@ class GetManyLinger(Get):
         return random.choice([lingering, lingering, self.subscriber.get])
 
 
-class GetAnew(Anew, Get):
-    """Ended by what `wake` does."""
-
-
-# -------------------------------------------------------------------------------------------- who waits for a free slot
-class Publish(Subscribed):
-    """The queue of one slot is full whenever a round begins."""
-
+class Publish(Full, Get):
     maxsize: ClassVar[int] = 1
     waits = "publish"
-    arguments = (1,)
 
-    def open(self) -> None:
-        super().open()
-        self.queue.publish(1)
-
-    def wake(self) -> None:
-        self.subscriber.get()
+    def side(self) -> Any:
+        return self.queue
 
 
 class PublishClose(Publish):
@@ -73,40 +62,27 @@ class PublishClose(Publish):
 
     def end(self) -> None:
         self.slow = self.queue.subscribe(start="oldest")
-        self.subscriber.get()
+        self.take()
 
     def close(self) -> None:
         super().close()
         self.slow.close()
 
 
-class PublishMaxsize(Publish):
-    def wake(self) -> None:
-        self.queue.maxsize = 2
-
-    def end(self) -> None:
-        self.queue.maxsize = 1
-        self.subscriber.get()
-
-
-class PublishAnew(Anew, Publish):
-    """Ended by shutdown."""
-
-
 PUBSUB_PAIRS = pairs({
-    "get/publish": (Get, {}),
+    "get/publish": (Get,),
     "get_many/publish_many": (Get, {
-        "waits": "get_many", "arguments": (5,), "has_async": False, "wake": lambda self: self.queue.publish_many([1]),
+        **MANY, "has_async": False, "wake": lambda self: self.queue.publish_many([1]),
     }),
-    "lingering get_many/publish": (GetManyLinger, {}),
-    "get/close": (GetAnew, {"wake": lambda self: self.subscriber.close()}),
-    "get/pubsub shutdown": (GetAnew, {}),
-    "publish/get": (Publish, {}),
+    "lingering get_many/publish": (GetManyLinger,),
+    "get/close": (Anew, Get, {"wake": Get.close}),
+    "get/pubsub shutdown": (Anew, Get),
+    "publish/get": (Publish,),
     "publish_many/get_many": (Publish, {
         "waits": "publish_many", "arguments": ([1],), "has_async": False,
         "wake": lambda self: self.subscriber.get_many(5),
     }),
-    "publish/close": (PublishClose, {}),
-    "publish/maxsize": (PublishMaxsize, {}),
-    "publish/shutdown": (PublishAnew, {}),
+    "publish/close": (PublishClose,),
+    "publish/maxsize": (Larger, Publish),
+    "publish/shutdown": (Anew, Publish),
 })

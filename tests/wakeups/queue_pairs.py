@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from manytail.queue import LifoQueue, Queue, SimpleQueue
 
-from .pairs import Anew, Pair, pairs
+from .pairs import Anew, Full, Larger, Pair, pairs
 
 
 def locked(maxsize: int = 0) -> Any:
@@ -14,61 +14,41 @@ def locked(maxsize: int = 0) -> Any:
     return queue
 
 
-class QueueGet(Pair):
+class Get(Pair):
     has_async = False
     make: ClassVar[Callable[[int], Any]] = Queue
 
     def open(self) -> None:
         self.queue = type(self).make(1)
 
-    def wake(self) -> None:
+    def fill(self) -> None:
         self.queue.put(1)
 
-
-class QueuePut(QueueGet):
-    """Full whenever a round begins."""
-
-    waits = "put"
-    arguments = (1,)
-
-    def open(self) -> None:
-        super().open()
-        self.queue.put(1)
-
-    def wake(self) -> None:
+    def take(self) -> None:
         self.queue.get()
 
 
-class QueueMaxsize(QueuePut):
-    def wake(self) -> None:
-        self.queue.maxsize = 2
-
-    def end(self) -> None:
-        self.queue.maxsize = 1
-        self.queue.get()
-
-
-class QueueJoin(QueueGet):
+class Join(Get):
     wakes = "all"
     waits = "join"
 
     def begin(self) -> None:
-        self.queue.put(1)
-        self.queue.get()
+        self.fill()
+        self.take()
 
     def wake(self) -> None:
         self.queue.task_done()
 
 
-OF_QUEUES = {
-    "get/put": QueueGet, "put/get": QueuePut, "put/maxsize": QueueMaxsize, "join/task_done": QueueJoin,
-    "get/shutdown": type("GetAnew", (Anew, QueueGet), {}), "put/shutdown": type("PutAnew", (Anew, QueuePut), {}),
+OF_QUEUES: dict[str, tuple[type[Pair], ...]] = {
+    "get/put": (Get,), "put/get": (Full, Get), "put/maxsize": (Larger, Get), "join/task_done": (Join,),
+    "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get),
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
 QUEUE_PAIRS = pairs({
-    "simple get/put": (QueueGet, {"make": staticmethod(lambda maxsize: SimpleQueue())}),
+    "simple get/put": (Get, {"make": staticmethod(lambda maxsize: SimpleQueue())}),
     **{
-        f"queue {name}, {kind}": (pair, {"make": staticmethod(make)})
+        f"queue {name}, {kind}": (*pair, {"make": staticmethod(make)})
         for name, pair in OF_QUEUES.items()
         for kind, make in KINDS.items()
     },

@@ -224,9 +224,17 @@ def raising_alarms() -> Any:
                 signal.setitimer(signal.ITIMER_REAL, QUICKLY)
             frame = frame.f_back
 
-    before = signal.signal(signal.SIGALRM, handler)
+    with handling(signal.SIGALRM, handler):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def handling(number: int, handler: Any) -> Any:
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(number, before)

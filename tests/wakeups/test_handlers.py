@@ -26,7 +26,7 @@ from .entry_pairs import ENTRY_PAIRS
 from .pairs import PAIRS, Pair, Wait
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
-from .race import GAVE_UP, WOKEN, Interrupted, expect, once
+from .race import GAVE_UP, WOKEN, Interrupted, expect, handling, once
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="signals are the main thread's"),
@@ -129,26 +129,24 @@ class Waiting:
         self.signals = 0
 
     def run(self, expected: str) -> None:
-        before = signal.signal(signal.SIGUSR1, self.handle), signal.signal(signal.SIGALRM, hang)
-        signal.setitimer(signal.ITIMER_REAL, DEADLINE)
-        try:
-            with Threads() as self.threads:
-                call = self.one.waiting()
-                if self.timeout is not None:
-                    call = functools.partial(call, timeout=self.timeout)
-                try:
-                    self.outcome = self.wait(call, self.interrupt)
-                except TooLate:
-                    raise
-                except BaseException:
+        with handling(signal.SIGUSR1, self.handle), handling(signal.SIGALRM, hang):
+            signal.setitimer(signal.ITIMER_REAL, DEADLINE)
+            try:
+                with Threads() as self.threads:
+                    call = self.one.waiting()
+                    if self.timeout is not None:
+                        call = functools.partial(call, timeout=self.timeout)
+                    try:
+                        self.outcome = self.wait(call, self.interrupt)
+                    except TooLate:
+                        raise
+                    except BaseException:
+                        self.one.end()
+                        raise
                     self.one.end()
-                    raise
-                self.one.end()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGUSR1, before[0])
-            signal.signal(signal.SIGALRM, before[1])
-            self.one.close()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self.one.close()
         assert self.signals == 1
         assert self.outcome == expected
 
@@ -278,15 +276,11 @@ def test_a_wait_that_runs_a_handler_keeps_its_place() -> None:
         tail.put(1)
         return other
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: handled.put(None))
-    try:
-        with Threads() as threads:
-            second = threads.start(behind, threads)
-            assert queue.get(timeout=DEADLINE) == 1
-            tail.put(2)
-            assert second.result().result() == 2
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with handling(signal.SIGUSR1, lambda *_: handled.put(None)), Threads() as threads:
+        second = threads.start(behind, threads)
+        assert queue.get(timeout=DEADLINE) == 1
+        tail.put(2)
+        assert second.result().result() == 2
 
 
 def test_an_entry_handed_to_a_call_is_released_before_its_handler_runs() -> None:
@@ -311,12 +305,9 @@ def hand_over_often(queue: Any, first: Any, second: Any) -> None:
             assert second.get(timeout=DEADLINE).ack()
             queue.put(2)
 
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
+    with handling(signal.SIGUSR1, handle):
         for _ in range(20):
             with Threads() as threads:
                 threads.start(hand_over)
                 got.extend(map(operator.call, (first.get,)))    # no bytecode runs between the get and the storing
             assert got.pop().ack()
-    finally:
-        signal.signal(signal.SIGUSR1, before)

@@ -24,7 +24,7 @@ from .entry_pairs import ENTRY_PAIRS
 from .pairs import PAIRS
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
-from .race import QUICKLY, Interrupted, awaited, expect, race
+from .race import QUICKLY, Interrupted, awaited, expect, handling, race
 
 ROUNDS = count(360, 10_000, "MANYTAIL_ROUNDS")
 
@@ -164,14 +164,10 @@ def test_a_wake_up_goes_on_to_a_coroutine_when_a_signal_handler_raises(name):
         raise Interrupted
 
     with Threads() as threads:
-        before = signal.signal(signal.SIGALRM, handler)
-        try:
-            waiting = one.waiting()
-            with pytest.raises(Interrupted):  # noqa: PT012 - on a busy machine the signal may come before the wait
-                signal.setitimer(signal.ITIMER_REAL, 0.02)
-                waiting()
-        finally:
-            signal.signal(signal.SIGALRM, before)
+        waiting = one.waiting()
+        with handling(signal.SIGALRM, handler), pytest.raises(Interrupted):  # noqa: PT012 - the signal may come early
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            waiting()
         expect(woken, "was let go")
     one.end()
     one.close()

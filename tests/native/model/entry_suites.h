@@ -3,8 +3,7 @@
 #ifndef ENTRY_SUITES_H
 #define ENTRY_SUITES_H
 
-template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<suite, threads> {
-    static const unsigned bound = 3;
+struct entry_suite : run_by_checker {
     mt_atomic_i64 word;
     rl::var<int> payload; /* only the state word orders those who write it */
     int acquired, ended;
@@ -25,11 +24,20 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
         return delivery;
     }
 
+    bool dequeue(uint64_t delivery) { return ENTRY(entry_dequeue)(&word, delivery) != 0; }
+    bool release(uint64_t delivery, int to) { return ENTRY(entry_release)(&word, delivery, to) != 0; }
+    bool lock(uint64_t delivery) { return ENTRY(entry_lock)(&word, delivery) != 0; }
+    bool unlock(uint64_t delivery) { return ENTRY(entry_unlock)(&word, delivery) != 0; }
+
     /* Whoever dequeued it ends it. */
     void end() {
         RL_ASSERT(payload($) == acquired);
         ended++;
         ENTRY(entry_delete)(&word);
+    }
+
+    void withdraw() {
+        if (ENTRY(entry_withdraw)(&word)) end();
     }
 
     void after() {
@@ -43,72 +51,68 @@ template <typename suite, unsigned threads> struct entry_suite : rl::test_suite<
 };
 
 /* Two subscriptions and somebody who withdraws: one gives back and is stale from then on, one ends what it got. */
-struct entry_states : entry_suite<entry_states, 3> {
-    void thread(unsigned index) {
-        if (index == 0) {
-            uint64_t delivery = acquire();
-            if (delivery == 0) return;
-            RL_ASSERT(ENTRY(entry_release)(&word, delivery, ENTRY_IS(AVAILABLE)));
-            RL_ASSERT(!ENTRY(entry_dequeue)(&word, delivery));
-            RL_ASSERT(!ENTRY(entry_release)(&word, delivery, ENTRY_IS(HELD)));
-            RL_ASSERT(!ENTRY(entry_lock)(&word, delivery));
-        } else if (index == 1) {
-            uint64_t delivery = acquire();
-            if (delivery == 0) return;
-            RL_ASSERT(ENTRY(entry_dequeue)(&word, delivery));
-            end();
-        } else {
-            RL_ASSERT(!ENTRY(entry_steal)(&word)); /* nobody unlocks */
-            if (ENTRY(entry_withdraw)(&word)) end();
-        }
+struct entry_states : suite<entry_suite, 3, 3> {
+    void one() {
+        uint64_t delivery = acquire();
+        if (delivery == 0) return;
+        RL_ASSERT(release(delivery, ENTRY_IS(AVAILABLE)));
+        RL_ASSERT(!dequeue(delivery));
+        RL_ASSERT(!release(delivery, ENTRY_IS(HELD)));
+        RL_ASSERT(!lock(delivery));
+    }
+    void two() {
+        uint64_t delivery = acquire();
+        if (delivery == 0) return;
+        RL_ASSERT(dequeue(delivery));
+        end();
+    }
+    void three() {
+        RL_ASSERT(!ENTRY(entry_steal)(&word)); /* nobody unlocks */
+        withdraw();
     }
 };
 
 /* A holder that unlocks and takes its lock back races with a thief: what was locked again is safe. */
-struct entry_theft : entry_suite<entry_theft, 2> {
-    static const unsigned bound = 4;
-    void thread(unsigned index) {
-        if (index == 0) {
-            uint64_t delivery = acquire();
-            RL_ASSERT(delivery == 1 && ENTRY(entry_unlock)(&word, delivery));
-            if (ENTRY(entry_lock)(&word, delivery)) {
-                RL_ASSERT(payload($) == 1);
-                RL_ASSERT(ENTRY(entry_unlock)(&word, delivery));
-            }
-            if (ENTRY(entry_dequeue)(&word, delivery)) end();
-        } else if (ENTRY(entry_steal)(&word)) {
-            end();
+struct entry_theft : suite<entry_suite, 2, 4> {
+    void one() {
+        uint64_t delivery = acquire();
+        RL_ASSERT(delivery == 1 && unlock(delivery));
+        if (lock(delivery)) {
+            RL_ASSERT(payload($) == 1);
+            RL_ASSERT(unlock(delivery));
         }
+        if (dequeue(delivery)) end();
+    }
+    void two() {
+        if (ENTRY(entry_steal)(&word)) end();
     }
 };
 
 /* Given back for later; its time comes while it is withdrawn, and somebody waits to acquire it. */
-struct entry_held : entry_suite<entry_held, 3> {
+struct entry_held : suite<entry_suite, 3, 3> {
     bool due; /* plain: what one schedule did before */
     void before() {
         entry_suite::before();
         due = false;
+        release(acquire(), ENTRY_IS(HELD));
+    }
+    void one() {
+        due = true;
+        ENTRY(entry_unhold)(&word);
+    }
+    void two() {
         uint64_t delivery = acquire();
-        ENTRY(entry_release)(&word, delivery, ENTRY_IS(HELD));
+        if (delivery == 0) return;
+        RL_ASSERT(due);
+        RL_ASSERT(ENTRY(word_redelivered)(ENTRY(entry_word)(&word)));
+        if (dequeue(delivery)) end();
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            due = true;
-            ENTRY(entry_unhold)(&word);
-        } else if (index == 1) {
-            uint64_t delivery = acquire();
-            RL_ASSERT(delivery == 0 || due);
-            RL_ASSERT(delivery == 0 || ENTRY(word_redelivered)(ENTRY(entry_word)(&word)));
-            if (delivery && ENTRY(entry_dequeue)(&word, delivery)) end();
-        } else if (ENTRY(entry_withdraw)(&word)) {
-            end();
-        }
-    }
+    void three() { withdraw(); }
 };
 
-/* The shared credit of a Consumer. Gets of several queues take it under several order locks, and acks return it. */
-template <typename suite> struct credit_suite : rl::test_suite<suite, 3> {
-    static const unsigned bound = 3;
+/* The shared credit of a Consumer. Gets of several queues take it under several order locks, and acks return it. One
+ * credit and three gets at once: one of them has it. */
+struct credit_shared : suite<run_by_checker, 3, 3> {
     shared_credit c;
     rl::var<int> holder; /* only the credit orders those who write it: there is one */
     int holding, got;
@@ -128,11 +132,7 @@ template <typename suite> struct credit_suite : rl::test_suite<suite, 3> {
         return true;
     }
 
-    void give_back() {
-        RL_ASSERT(holder($) == got);
-        holding--;
-        MANAGER(return_shared_credit)(&c);
-    }
+    void thread(unsigned) { take(); }
 
     void after() {
         RL_ASSERT(mt_load_relaxed_i64(&c.used) == holding);
@@ -141,15 +141,13 @@ template <typename suite> struct credit_suite : rl::test_suite<suite, 3> {
     }
 };
 
-/* One credit and three gets at once: one of them has it. */
-struct credit_shared : credit_suite<credit_shared> {
-    void thread(unsigned) { take(); }
-};
-
 /* It comes back while others try. Who gets it after that sees what its last holder did. */
-struct credit_returned : credit_suite<credit_returned> {
+struct credit_returned : suite<credit_shared, 3, 3> {
     void thread(unsigned) {
-        if (take()) give_back();
+        if (!take()) return;
+        RL_ASSERT(holder($) == got);
+        holding--;
+        MANAGER(return_shared_credit)(&c);
     }
 };
 

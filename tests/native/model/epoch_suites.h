@@ -23,8 +23,7 @@ static void free_epoch_node(mt_retired *retired) {
     free(n);
 }
 
-template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<suite, threads> {
-    static const unsigned bound = 2;
+struct epoch_suite : run_by_checker {
     static const int nnodes = 6;
     struct contents {
         rl::var<int> of[nnodes];
@@ -33,6 +32,8 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
     mt_atomic_uptr link, link2;
     contents *content;
     int freed[nnodes], made;
+
+    void before() { begin(1); }
 
     void begin(int64_t every) {
         mt_epoch_init(&domain, every);
@@ -69,10 +70,14 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
         RL_ASSERT((*n->content)($) > 0);
     }
 
+    void unpin(mt_pin *p) { mt_retired_free(mt_epoch_unpin(&domain, p)); }
+
+    void drain() { mt_retired_free(mt_epoch_drain(&domain)); }
+
     void pinned_read(mt_atomic_uptr *from) {
         mt_pin *p = mt_epoch_pin(&domain);
         read(from);
-        mt_retired_free(mt_epoch_unpin(&domain, p));
+        unpin(p);
     }
 
     /* The unlink is a plain release store: the protocol must not need more. */
@@ -85,14 +90,14 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
     void pinned_replace(mt_atomic_uptr *from, epoch_node *by) {
         mt_pin *p = mt_epoch_pin(&domain);
         replace(p, from, by);
-        mt_retired_free(mt_epoch_unpin(&domain, p));
+        unpin(p);
     }
 
     /* All is freed once, in the end. */
-    void end() {
+    void after() {
         pinned_replace(&link, NULL);
         pinned_replace(&link2, NULL);
-        mt_retired_free(mt_epoch_drain(&domain)); /* nobody is pinned: this must do */
+        drain(); /* nobody is pinned: this must do */
         for (int i = 0; i < made; i++) RL_ASSERT(freed[i] == 1);
         RL_ASSERT(mt_epoch_destroy(&domain) == NULL);
         RL_ASSERT(model_end_memory() == 0);
@@ -101,64 +106,48 @@ template <typename suite, unsigned threads> struct epoch_suite : rl::test_suite<
 
 /* A reader that pins while another unlinks, retires, advances as far as it gets, and frees; twice, so that stale epochs
  * occur. */
-struct epoch_reader : epoch_suite<epoch_reader, 2> {
-    static const unsigned bound = 3;
-    void before() { begin(1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            pinned_read(&link);
-            pinned_read(&link2);
-        } else {
-            pinned_replace(&link, node());
-            pinned_replace(&link2, node());
-        }
+struct epoch_reader : suite<epoch_suite, 2, 3> {
+    void one() {
+        pinned_read(&link);
+        pinned_read(&link2);
     }
-    void after() { end(); }
+    void two() {
+        pinned_replace(&link, node());
+        pinned_replace(&link2, node());
+    }
 };
 
 /* As above, and a third thread advances at any moment. */
-struct epoch_advance : epoch_suite<epoch_advance, 3> {
-    void before() { begin(1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            pinned_read(&link);
-        } else if (index == 1) {
-            pinned_replace(&link, node());
-        } else {
-            mt_retired_free(mt_epoch_drain(&domain));
-        }
-    }
-    void after() { end(); }
+struct epoch_advance : suite<epoch_suite, 3> {
+    void one() { pinned_read(&link); }
+    void two() { pinned_replace(&link, node()); }
+    void three() { drain(); }
 };
 
 /* The rest of a collection whose scan lies back makes the first of the two advances: only the epoch itself can tell a
  * reader what was unlinked meanwhile. */
-struct epoch_late_advance : epoch_suite<epoch_late_advance, 3> {
-    static const unsigned bound = 2;
+struct epoch_late_advance : suite<epoch_suite, 3> {
     mt_pin *late;
     void before() {
         begin(1);
         late = mt_epoch_pin(&domain);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            pinned_read(&link);
-        } else if (index == 1) {
-            pinned_replace(&link, node());
-            mt_retired_free(mt_epoch_drain(&domain));
-        } else {
-            mt_limbo ready = {NULL, NULL};
-            int64_t epoch = 0;
-            mt_epoch_advance(&domain, late, &epoch, &ready);
-            mt_pin_end(late);
-        }
+    void one() { pinned_read(&link); }
+    void two() {
+        pinned_replace(&link, node());
+        drain();
     }
-    void after() { end(); }
+    void three() {
+        mt_limbo ready = {NULL, NULL};
+        int64_t epoch = 0;
+        mt_epoch_advance(&domain, late, &epoch, &ready);
+        mt_pin_end(late);
+    }
 };
 
 /* A collector loses its advance to another one, and then takes over what was retired after that: only the new epoch can
  * stamp it. The reader pinned between the two, in a record that the collector has passed. */
-struct epoch_lost_advance : epoch_suite<epoch_lost_advance, 3> {
+struct epoch_lost_advance : suite<epoch_suite, 3> {
     mt_pin *late;
     void before() {
         mt_pin *two, *three;
@@ -169,89 +158,70 @@ struct epoch_lost_advance : epoch_suite<epoch_lost_advance, 3> {
         mt_pin_end(three);
         mt_pin_end(two);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            mt_retired_free(mt_epoch_collect(&domain, late));
-        } else if (index == 1) {
-            mt_retired_free(mt_epoch_drain(&domain));
-            pinned_read(&link);
-        } else {
-            pinned_replace(&link, node());
-        }
+    void one() { mt_retired_free(mt_epoch_collect(&domain, late)); }
+    void two() {
+        drain();
+        pinned_read(&link);
     }
-    void after() { end(); }
+    void three() { pinned_replace(&link, node()); }
 };
 
 /* Two writers, each frees what the other may be reading, and finds the other's records and garbage. */
-struct epoch_writers : epoch_suite<epoch_writers, 2> {
-    static const unsigned bound = 3;
-    void before() { begin(1); }
-    void thread(unsigned index) {
+struct epoch_writers : suite<epoch_suite, 2, 3> {
+    void one() { read_and_replace(&link2, &link); }
+    void two() { read_and_replace(&link, &link2); }
+    void read_and_replace(mt_atomic_uptr *others, mt_atomic_uptr *own) {
         mt_pin *p = mt_epoch_pin(&domain);
-        read(index ? &link : &link2);
-        replace(p, index ? &link2 : &link, node());
-        read(index ? &link : &link2);
-        mt_retired_free(mt_epoch_unpin(&domain, p));
+        read(others);
+        replace(p, own, node());
+        read(others);
+        unpin(p);
     }
-    void after() { end(); }
 };
 
 /* Garbage is left in records whose owners have gone; others take over records and garbage while it is collected. */
-struct epoch_reuse : epoch_suite<epoch_reuse, 3> {
+struct epoch_reuse : suite<epoch_suite, 3> {
     void before() { begin(100); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            pinned_replace(&link, node());
-            mt_retired_free(mt_epoch_drain(&domain));
-        } else if (index == 1) {
-            pinned_replace(&link2, node());
-        } else {
-            pinned_read(&link);
-        }
+    void one() {
+        pinned_replace(&link, node());
+        drain();
     }
-    void after() { end(); }
+    void two() { pinned_replace(&link2, node()); }
+    void three() { pinned_read(&link); }
 };
 
 /* A reader's record lies in a block that came when the collector's own pin was old: only its scan can tell it of the
  * block. */
-struct epoch_unseen_block : epoch_suite<epoch_unseen_block, 2> {
-    static const unsigned bound = 3;
+struct epoch_unseen_block : suite<epoch_suite, 2, 3> {
     mt_pin *early, *other;
     void before() {
         begin(1);
         early = mt_epoch_pin(&domain);
         other = mt_epoch_pin(&domain);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            pinned_read(&link);
-        } else {
-            replace(early, &link, node());
-            mt_retired_free(mt_epoch_unpin(&domain, early));
-            mt_retired_free(mt_epoch_unpin(&domain, other));
-            mt_retired_free(mt_epoch_drain(&domain));
-        }
+    void one() { pinned_read(&link); }
+    void two() {
+        replace(early, &link, node());
+        unpin(early);
+        unpin(other);
+        drain();
     }
-    void after() { end(); }
 };
 
 /* More pins than records: a block is added, by two threads at once or while a scan is under way. */
-struct epoch_growth : epoch_suite<epoch_growth, 3> {
-    static const unsigned bound = 1;
-    void before() { begin(1); }
-    void thread(unsigned index) {
-        mt_pin *p = mt_epoch_pin(&domain), *inner;
-        if (index < 2) {
-            inner = mt_epoch_pin(&domain);
-            mt_retired_free(mt_epoch_unpin(&domain, p)); /* the other one goes on */
-            read(&link);
-            p = inner;
-        } else {
-            replace(p, &link, node());
-        }
-        mt_retired_free(mt_epoch_unpin(&domain, p));
+struct epoch_growth : suite<epoch_suite, 3, 1> {
+    void one() {
+        mt_pin *p = mt_epoch_pin(&domain), *inner = mt_epoch_pin(&domain);
+        unpin(p); /* the other one goes on */
+        read(&link);
+        unpin(inner);
     }
-    void after() { end(); }
+    void two() { one(); }
+    void three() {
+        mt_pin *p = mt_epoch_pin(&domain);
+        replace(p, &link, node());
+        unpin(p);
+    }
 };
 
 #endif

@@ -4,8 +4,7 @@
 #define LINK_SUITES_H
 
 /* ---------------------------------------------------------------------------------------------------- a small queue */
-template <typename suite, unsigned threads> struct link_suite : rl::test_suite<suite, threads> {
-    static const unsigned bound = 2;
+struct link_suite : run_by_checker {
     enum { MOST = 8 };
     struct reader {
         cursor_position pos; /* stand NULL: not open */
@@ -40,7 +39,7 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
     }
 
     /* Whatever is left comes out in order; then nothing is left. */
-    void end(int put) {
+    void after() {
         uint64_t delivery;
         int64_t last = -1;
         while (entry *e = acquire(&delivery)) {
@@ -52,20 +51,19 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
         ENTRY(position_close)(&list, &takers.pos);
         ENTRY(position_close)(&list, &walker.pos);
         for (cursor_position &p : extra) ENTRY(position_close)(&list, &p);
-        RL_ASSERT(list.end == NULL && acked == put);
+        RL_ASSERT(list.end == NULL && acked == nseq);
         ENTRY(redeliveries_free)(&takers.redeliveries);
         free(timers.items);
         RL_ASSERT(model_end_memory() == 0);
     }
 
     void lock() {
-        if (!mt_lock_try(&order)) LOCK(lock_slow)(&order, DETACHED);
+        take_lock(&order);
         guarded($) = guarded($) + 1;
     }
     void unlock() {
         check();
-        mt_lock_node *n = mt_unlock(&order);
-        if (n != NULL) LOCK(post_lock_node)(n);
+        give_lock(&order);
     }
 
     static int state(entry *e) { return ENTRY(word_state)(ENTRY(entry_word)(&e->word)); }
@@ -276,25 +274,25 @@ template <typename suite, unsigned threads> struct link_suite : rl::test_suite<s
 
 /* ------------------------------------------------------------------------------------------------ order, references */
 /* A put and two subscriptions, one of which may give back what it got: each gets the first that is there. */
-struct link_order : link_suite<link_order, 3> {
+struct link_order : suite<link_suite, 3> {
     void before() { begin(2); }
-    void thread(unsigned index) {
+    void one() {
+        entry *e = put(true);
+        look(e);
+        ENTRY(entry_drop)(e);
+    }
+    void two() { take(true); }
+    void three() { take(false); }
+    void take(bool may_give_back) {
         uint64_t delivery;
-        if (index == 0) {
-            entry *e = put(true);
-            look(e);
-            ENTRY(entry_drop)(e);
-            return;
-        }
         entry *e = acquire(&delivery);
         RL_ASSERT(e != NULL);
-        RL_ASSERT(index == 1 && rl::rand(2) ? release(e, delivery) : ack(e, delivery));
+        RL_ASSERT(may_give_back && rl::rand(2) ? release(e, delivery) : ack(e, delivery));
     }
-    void after() { end(3); }
 };
 
 /* Somebody ends an entry while another one stands on it, walks over it, or just has a handle of it. */
-struct link_kept : link_suite<link_kept, 3> {
+struct link_kept : suite<link_suite, 3> {
     entry *kept, *held;
     uint64_t delivery;
     void before() {
@@ -304,30 +302,29 @@ struct link_kept : link_suite<link_kept, 3> {
         RL_ASSERT(held != kept);
         put(false);
     }
-    void thread(unsigned index) {
+    void one() {
         uint64_t mine;
-        if (index == 0) {
-            RL_ASSERT(ack(held, delivery));
-            entry *e = acquire(&mine);
-            RL_ASSERT(e == kept && ack(e, mine));
-        } else if (index == 1) {
-            while (walk()) {
-            }
-        } else {
-            look(kept);
-            ENTRY(entry_drop)(kept);
+        RL_ASSERT(ack(held, delivery));
+        entry *e = acquire(&mine);
+        RL_ASSERT(e == kept && ack(e, mine));
+    }
+    void two() {
+        while (walk()) {
         }
+    }
+    void three() {
+        look(kept);
+        ENTRY(entry_drop)(kept);
     }
     void after() {
         RL_ASSERT(walked == 2); /* nobody touches the last one */
-        end(3);
+        link_suite::after();
     }
 };
 
 /* What was given back is got again before what comes after it, however often, and the heap that remembers it is full
  * and has dead ones. */
-struct link_again : link_suite<link_again, 2> {
-    static const unsigned bound = 3;
+struct link_again : suite<link_suite, 2, 3> {
     entry *held[3];
     uint64_t deliveries[3];
     void before() {
@@ -336,12 +333,11 @@ struct link_again : link_suite<link_again, 2> {
         takers.redeliveries.capacity = 2;
         for (int i = 0; i < 3; i++) held[i] = acquire(&deliveries[i]);
     }
-    void thread(unsigned index) {
+    void one() {
+        for (int i = 2; i >= 0; i--) RL_ASSERT(release(held[i], deliveries[i]));
+    }
+    void two() {
         uint64_t delivery;
-        if (index == 0) {
-            for (int i = 2; i >= 0; i--) RL_ASSERT(release(held[i], deliveries[i]));
-            return;
-        }
         for (int i = 0; i < 2; i++) {
             entry *e = acquire(&delivery);
             RL_ASSERT(e != NULL);
@@ -349,11 +345,10 @@ struct link_again : link_suite<link_again, 2> {
         }
         withdraw(held[1]);
     }
-    void after() { end(5); }
 };
 
 /* A holder gives up its lock on an entry, and asks for a timer, while somebody ends all that may be ended. */
-struct link_stolen : link_suite<link_stolen, 3> {
+struct link_stolen : suite<link_suite, 3> {
     entry *held;
     uint64_t delivery;
     void before() {
@@ -362,20 +357,15 @@ struct link_stolen : link_suite<link_stolen, 3> {
         held->options = (entry_options *)calloc(1, sizeof(entry_options));
         RL_ASSERT(HEAP(heap_reserve)(&timers, 1));
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(ENTRY(entry_unlock)(&held->word, delivery));
-            lock();
-            if (ENTRY(is_linked)(held)) ENTRY(timers_set)(&timers, held, 5);
-            unlock();
-            ack(held, delivery);
-        } else if (index == 1) {
-            purge();
-        } else {
-            walk();
-        }
+    void one() {
+        RL_ASSERT(ENTRY(entry_unlock)(&held->word, delivery));
+        lock();
+        if (ENTRY(is_linked)(held)) ENTRY(timers_set)(&timers, held, 5);
+        unlock();
+        ack(held, delivery);
     }
-    void purge() {
+    void three() { walk(); }
+    void two() {
         entry *dead[MOST];
         int n = 0;
         lock();
@@ -389,14 +379,12 @@ struct link_stolen : link_suite<link_stolen, 3> {
         unlock();
         while (n) ENTRY(entry_drop)(dead[--n]);
     }
-    void after() { end(2); }
 };
 
 /* ------------------------------------------------------------------------------------------------- positions, heaps */
 /* Any three steps: entries come at the end or in between and go, positions move on, close and open, alone and several
  * at one place. */
-struct link_places : link_suite<link_places, 2> {
-    static const unsigned bound = 1;
+struct link_places : suite<link_suite, 2, 1> {
     entry *at[3]; /* where `extra` must be */
     void before() {
         begin(3);
@@ -459,13 +447,12 @@ struct link_places : link_suite<link_places, 2> {
     }
     void after() {
         while (nlinked) drop(linked[0]);
-        end((int)nseq);
+        link_suite::after();
     }
 };
 
 /* Any three steps on five timers: set to another time, taken out, gone with their entry. */
-struct link_timers : link_suite<link_timers, 2> {
-    static const unsigned bound = 1;
+struct link_timers : suite<link_suite, 2, 1> {
     void before() {
         static const int64_t when[] = {10, 40, 20, 50, 60};
         begin(5);
@@ -497,7 +484,6 @@ struct link_timers : link_suite<link_timers, 2> {
             if (dead != NULL) ENTRY(entry_drop)(dead);
         }
     }
-    void after() { end(5); }
 };
 
 #endif

@@ -3,8 +3,7 @@
 #ifndef POOL_SUITES_H
 #define POOL_SUITES_H
 
-template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<suite, threads> {
-    static const unsigned bound = 1;
+struct pool_suite : run_by_checker {
     enum { LANES = 2, ITEMS = 8 };
     struct call {
         rl::var<int> lane; /* its submitter writes it, its worker reads it */
@@ -49,14 +48,14 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
             ln->max_pending = lane_pending;
             ln->s = MQ_LIFE(new_subqueue)(p.q, 0, 0, 1, 1);
             ln->s->owner = ln;
-            RL_ASSERT(MQ_LIFE(attach_subqueue)(p.q, ln->s, ATTACHED) == MT_OK);
-            queue_suite<lock_three, 1>::touch(ln->s);
+            OK(MQ_LIFE(attach_subqueue)(p.q, ln->s, ATTACHED));
+            queue_suite::touch(ln->s);
             all->lanes[i].runs($) = -1;
         }
     }
 
     /* All that went in ran or was taken back, and nobody counts a lane any more. */
-    void end() {
+    void after() {
         RL_ASSERT(p.pending == 0 && p.not_full_ring == NULL && p.q->not_empty.n == 0);
         for (int i = 0; i < LANES; i++) {
             RL_ASSERT(lanes[i].active == 0 && !lanes[i].keep_alive && objects[i] == 0);
@@ -138,6 +137,10 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
         while (workers--) work(-1);
     }
 
+    void end_and_start() { start(WP(end_pool)(&p, 1)); }
+
+    void pause(int paused) { RL_ASSERT(WP(pause_lane)(&p, &lanes[0], paused) == 0); }
+
     /* add() of a Dispatcher whose executor runs each task at once: a block of one item, then the next task. */
     void add(int i, int lane) {
         int start;
@@ -161,225 +164,178 @@ template <typename suite, unsigned threads> struct pool_suite : rl::test_suite<s
 };
 
 /* Items of two lanes, two workers: each runs once, and nobody sleeps while there is one. */
-struct pool_two_lanes : pool_suite<pool_two_lanes, 3> {
+struct pool_two_lanes : suite<pool_suite, 3, 1> {
     void before() {
         begin(2);
         submit(0, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(submit(1, 1) == MT_OK);
-            RL_ASSERT(submit(2, 0) == MT_OK);
-            start(WP(end_pool)(&p, 1));
-        } else {
-            work(-1);
-        }
+    void one() {
+        OK(submit(1, 1));
+        OK(submit(2, 0));
+        end_and_start();
     }
-    void after() { end(); }
+    void two() { work(-1); }
+    void three() { work(-1); }
 };
 
 /* One at a time: whoever ends an item lets the next one of its lane run, in whichever worker. */
-struct pool_one_by_one : pool_suite<pool_one_by_one, 3> {
+struct pool_one_by_one : suite<pool_two_lanes, 3, 1> {
     void before() {
         begin(2, 0, 1);
         submit(0, 0);
         submit(1, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(submit(2, 0) == MT_OK);
-            start(WP(end_pool)(&p, 1));
-        } else {
-            work(-1);
-        }
+    void one() {
+        OK(submit(2, 0));
+        end_and_start();
     }
-    void after() { end(); }
 };
 
 /* One place in the pool, a submitter in each of two lanes: each place that comes free is found by one. */
-struct pool_place : pool_suite<pool_place, 3> {
+struct pool_place : suite<pool_suite, 3, 1> {
     void before() {
         begin(1, 1);
         submit(0, 0);
     }
-    void thread(unsigned index) {
-        if (index == 2) {
-            work(3);
-        } else {
-            RL_ASSERT(submit(1 + (int)index, (int)index) == MT_OK);
-        }
-    }
-    void after() { end(); }
+    void one() { OK(submit(1, 0)); }
+    void two() { OK(submit(2, 1)); }
+    void three() { work(3); }
 };
 
 /* One place in the lane; one who waits for it may be interrupted, and passes on what came for him. */
-struct pool_interrupted : pool_suite<pool_interrupted, 3> {
+struct pool_interrupted : suite<pool_suite, 3, 1> {
     void before() {
         begin(1, 0, 0, 1);
         submit(0, 0);
         model_begin_signals(1, 1);
     }
-    void thread(unsigned index) {
-        if (index == 2) {
-            work(1);
-            return;
-        }
-        int r = submit(1 + (int)index, 0);
+    void one() { submit_and_withdraw(1); }
+    void two() { submit_and_withdraw(2); }
+    void submit_and_withdraw(int i) {
+        int r = submit(i, 0);
         RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
-        if (r == MT_OK) RL_ASSERT(withdraw(1 + (int)index, 0)); /* and the place is free again */
+        if (r == MT_OK) RL_ASSERT(withdraw(i, 0)); /* and the place is free again */
     }
-    void after() { end(); }
+    void three() { work(1); }
 };
 
 /* A call is cancelled while a worker may take it: one of the two has it, and its place is free for who waits. */
-struct pool_withdrawn : pool_suite<pool_withdrawn, 3> {
+struct pool_withdrawn : suite<pool_suite, 3, 1> {
     void before() {
         begin(1, 0, 1, 1);
         submit(0, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(withdraw(0, 0) == (all->calls[0].withdrawn == 1));
-        } else if (index == 1) {
-            RL_ASSERT(submit(1, 0) == MT_OK);
-            start(WP(end_pool)(&p, 1));
-        } else {
-            work(-1);
-        }
+    void one() { RL_ASSERT(withdraw(0, 0) == (all->calls[0].withdrawn == 1)); }
+    void two() {
+        OK(submit(1, 0));
+        end_and_start();
     }
+    void three() { work(-1); }
     void after() {
         RL_ASSERT(all->calls[0].ran + all->calls[0].withdrawn == 1 && all->calls[1].ran == 1);
-        end();
+        pool_suite::after();
     }
 };
 
 /* A cancelled call alone frees the place. */
-struct pool_place_withdrawn : pool_suite<pool_place_withdrawn, 2> {
-    static const unsigned bound = 3;
+struct pool_place_withdrawn : suite<pool_suite, 2, 3> {
     void before() {
         begin(1, 0, 0, 1);
         submit(0, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(withdraw(0, 0));
-        } else {
-            RL_ASSERT(submit(1, 0) == MT_OK);
-            RL_ASSERT(work_once());
-        }
+    void one() { RL_ASSERT(withdraw(0, 0)); }
+    void two() {
+        OK(submit(1, 0));
+        RL_ASSERT(work_once());
     }
-    void after() { end(); }
 };
 
 /* Items of a paused lane, and workers that wait: all of them come when it is resumed. */
-struct pool_paused : pool_suite<pool_paused, 3> {
+struct pool_paused : suite<pool_suite, 3, 1> {
     void before() {
         begin(2);
-        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
+        pause(1);
         submit(0, 0);
         submit(1, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 0) == 0);
-        } else {
-            work(1);
-        }
-    }
-    void after() { end(); }
+    void one() { pause(0); }
+    void two() { work(1); }
+    void three() { work(1); }
 };
 
 /* Who waits until a lane is idle is told, and what ran has ended then, also if the rest was cancelled. */
-struct pool_idle : pool_suite<pool_idle, 3> {
+struct pool_idle : suite<pool_suite, 3, 1> {
     void before() {
         begin(1, 0, 1);
         submit(0, 0);
         submit(1, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            work(1);
-            work_once();
-        } else if (index == 1) {
-            RL_ASSERT(WP(wait_until_idle)(&lanes[0], FOREVER) == MT_OK);
-            RL_ASSERT(all->lanes[0].runs($) == all->calls[1].ran);
-        } else {
-            int r = WP(wait_until_idle)(&lanes[0], model_now + SOMETIME);
-            RL_ASSERT(r == MT_OK || r == MT_TIMEOUT);
-            withdraw(1, 0);
-        }
+    void one() {
+        work(1);
+        work_once();
     }
-    void after() { end(); }
+    void two() {
+        OK(WP(wait_until_idle)(&lanes[0], FOREVER));
+        RL_ASSERT(all->lanes[0].runs($) == all->calls[1].ran);
+    }
+    void three() {
+        int r = WP(wait_until_idle)(&lanes[0], model_now + SOMETIME);
+        RL_ASSERT(r == MT_OK || r == MT_TIMEOUT);
+        withdraw(1, 0);
+    }
 };
 
 /* The end of a pool: a submitter that waits for a place is refused or taken, all that was taken runs, the worker
  * ends. */
-struct pool_ended : pool_suite<pool_ended, 3> {
-    static const unsigned bound = 2;
+struct pool_ended : suite<pool_suite, 3, 2> {
     int accepted;
     void before() {
         begin(1, 0, 0, 1);
-        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
+        pause(1);
         submit(0, 0);
         accepted = 0;
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            int r = submit(1, 0);
-            RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
-            accepted = r == MT_OK;
-        } else if (index == 1) {
-            start(WP(end_pool)(&p, 1));
-        } else {
-            work(-1);
-        }
+    void one() {
+        int r = submit(1, 0);
+        RL_ASSERT(r == MT_OK || r == MT_SHUTDOWN);
+        accepted = r == MT_OK;
     }
+    void two() { end_and_start(); }
+    void three() { work(-1); }
     void after() {
         RL_ASSERT(all->calls[0].ran && all->calls[1].ran == accepted);
-        end();
+        pool_suite::after();
     }
 };
 
 /* A pool ends and a lane stays paused: who waits for a place in it is refused. */
-struct pool_refused : pool_suite<pool_refused, 2> {
-    static const unsigned bound = 3;
+struct pool_refused : suite<pool_suite, 2, 3> {
     void before() {
         begin(0, 0, 0, 1);
-        RL_ASSERT(WP(pause_lane)(&p, &lanes[0], 1) == 0);
+        pause(1);
         submit(0, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(submit(1, 0) == MT_SHUTDOWN);
-        } else {
-            RL_ASSERT(WP(end_pool)(&p, 0) == 0);
-        }
-    }
+    void one() { RL_ASSERT(submit(1, 0) == MT_SHUTDOWN); }
+    void two() { RL_ASSERT(WP(end_pool)(&p, 0) == 0); }
     void after() {
         uintptr_t raw;
         int drop_lane;
         RL_ASSERT(WP(take_away)(&p, &lanes[0], &raw, &drop_lane) && drop_lane);
         objects[0]--;
-        end();
+        pool_suite::after();
     }
 };
 
 /* Blocks on somebody else's threads: each adder serves what is ready, one item at a time, and nothing is left lying. */
-struct pool_blocks : pool_suite<pool_blocks, 2> {
-    static const unsigned bound = 2;
+struct pool_blocks : suite<pool_suite, 2, 2> {
     void before() { begin(0, 0, 1); }
     void thread(unsigned index) {
-        if (index == 0) {
-            add(0, 0);
-            add(2, 0);
-        } else {
-            add(1, 1);
-            add(3, 1);
-        }
+        add((int)index, (int)index);
+        add(2 + (int)index, (int)index);
     }
     void after() {
         for (int i = 0; i < 4; i++) RL_ASSERT(all->calls[i].ran);
-        end();
+        pool_suite::after();
     }
 };
 

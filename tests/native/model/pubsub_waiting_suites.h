@@ -6,33 +6,37 @@
 #ifndef PUBSUB_WAITING_SUITES_H
 #define PUBSUB_WAITING_SUITES_H
 
-template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub_suite<suite, threads> {
-    static const bool wakes = true;
-
+struct pubsub_waiting_suite : pubsub_suite {
     /* `there` messages are in it, which `first` has not taken. */
     void begin(int there, int64_t maxsize = 0, int interrupts = 0) {
-        this->pubsub_suite<suite, threads>::begin(0, maxsize);
-        mt_load_relaxed_u32(&this->q->nwaiting);
-        mt_load_relaxed_u32(&this->q->not_full_waiting);
-        mt_load_relaxed_u32(&this->first->waiting);
-        mt_load_relaxed_uptr(&this->q->capacity_lock.word);
-        for (int i = 0; i < there; i++) RL_ASSERT(this->publish(i) == i);
+        wakes = true;
+        pubsub_suite::begin(0, maxsize);
+        mt_load_relaxed_u32(&q->nwaiting);
+        mt_load_relaxed_u32(&q->not_full_waiting);
+        mt_load_relaxed_u32(&first->waiting);
+        mt_load_relaxed_uptr(&q->capacity_lock.word);
+        publish_next(there);
         model_begin_signals(interrupts, interrupts);
     }
 
     /* As the face does it: MT_OK or MT_FULL. */
     int publish_now(int i) {
-        int64_t seq = this->publish(i);
+        int64_t seq = publish(i);
         if (seq < 0) return (int)(-1 - seq);
-        PS(wake_getters)(this->q);
-        PS(forward_not_full)(this->q);
+        PS(wake_getters)(q);
+        PS(forward_not_full)(q);
         return MT_OK;
+    }
+
+    void publish_three() {
+        publish_run(0);
+        PS(wake_getters)(q);
     }
 
     /* For ever, whatever a signal handler raises. */
     void publish_when_free(int i) {
         while (publish_now(i) == MT_FULL) {
-            int r = wait_for_free_slot(this->q, FOREVER);
+            int r = wait_for_free_slot(q, FOREVER);
             RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
         }
     }
@@ -42,98 +46,76 @@ template <typename suite, unsigned threads> struct pubsub_waiting_suite : pubsub
         uintptr_t item;
         int trim_next;
         unsigned held = holds[rl::thread_index()];
-        int r = PS(take)(this->q, this->first, &item, &trim_next);
-        if (r == MT_OK && holds[rl::thread_index()] == held) this->free_message((message *)item);
-        if (trim_next) this->trim();
-        return r == MT_OK ? (int)((message *)item - this->messages) : -1;
+        int r = PS(take)(q, first, &item, &trim_next);
+        if (r == MT_OK && holds[rl::thread_index()] == held) free_message((message *)item);
+        if (trim_next) trim();
+        return r == MT_OK ? (int)((message *)item - messages) : -1;
     }
 
     void take_when_there() {
         while (take_now() < 0) {
-            int r = wait_for_message(this->first, FOREVER);
+            int r = wait_for_message(first, FOREVER);
             RL_ASSERT(r == MT_OK || r == MT_INTERRUPTED);
         }
     }
 
     /* As a get_many that lingers for ever, until n messages are there. */
     int linger(int64_t n) {
-        int r = wait_for_messages(this->first, 1, FOREVER);
-        PS(forward_not_empty)(this->q, this->first);
-        return r == MT_OK ? wait_for_messages(this->first, n, FOREVER) : r;
+        int r = wait_for_messages(first, 1, FOREVER);
+        PS(forward_not_empty)(q, first);
+        return r == MT_OK ? wait_for_messages(first, n, FOREVER) : r;
     }
 
     /* So many messages are left. */
     void end(int left) {
+        if (second != NULL) close(second);
+        second = NULL;
         for (int i = 0; i < left; i++) RL_ASSERT(take_now() >= 0);
         RL_ASSERT(take_now() < 0);
-        RL_ASSERT(this->first->not_empty.n == 0 && this->q->not_full.n == 0);
-        this->pubsub_suite<suite, threads>::end();
+        RL_ASSERT(first->not_empty.n == 0 && q->not_full.n == 0);
+        pubsub_suite::after();
     }
 };
 
 /* A run comes, and two threads that share a subscriber wait: the first that wakes sends the second. */
-struct pubsub_shared : pubsub_waiting_suite<pubsub_shared, 3> {
-    static const unsigned bound = 1;
+struct pubsub_shared : suite<pubsub_waiting_suite, 3, 1> {
     void before() { begin(0); }
-    void thread(unsigned index) {
-        if (index < 2) {
-            take_when_there();
-        } else {
-            publish_run(0);
-            PS(wake_getters)(q);
-        }
-    }
+    void one() { take_when_there(); }
+    void two() { take_when_there(); }
+    void three() { publish_three(); }
     void after() { end(1); }
 };
 
 /* A getter that may give up, and one that may not. Who takes a message publishes another, so there is always one for
  * the second. */
-template <typename suite> struct pubsub_giving_up : pubsub_waiting_suite<suite, 3> {
-    static const unsigned bound = 1;
-    int more;
-    void before() {
-        this->begin(0, 0, suite::interrupts);
-        more = 0;
+template <int interrupts> struct pubsub_giving_up : pubsub_waiting_suite {
+    void before() { begin(0, 0, interrupts); }
+    void one() { OK(publish_now(0)); }
+    void two() {
+        int r = wait_for_message(first, interrupts ? FOREVER : model_now + SOMETIME);
+        RL_ASSERT(r == MT_OK || r == (interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
+        if (r == MT_OK && take_now() >= 0) OK(publish_now(1));
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(this->publish_now(0) == MT_OK);
-        } else if (index == 1) {
-            int r = wait_for_message(this->first, suite::interrupts ? FOREVER : model_now + SOMETIME);
-            RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
-            if (r == MT_OK && this->take_now() >= 0) another(1);
-        } else {
-            this->take_when_there();
-            another(2);
-        }
+    void three() {
+        take_when_there();
+        OK(publish_now(2));
     }
-    void another(int i) {
-        more++;
-        RL_ASSERT(this->publish_now(i) == MT_OK);
-    }
-    void after() { this->end(1); }
+    void after() { end(1); }
 };
 
-struct pubsub_timed_getter : pubsub_giving_up<pubsub_timed_getter> {
-    static const int interrupts = 0;
-};
-struct pubsub_interrupted_getter : pubsub_giving_up<pubsub_interrupted_getter> {
-    static const int interrupts = 1;
-};
+struct pubsub_timed_getter : suite<pubsub_giving_up<0>, 3, 1> {};
+struct pubsub_interrupted_getter : suite<pubsub_giving_up<1>, 3, 1> {};
 
 /* A run comes, its first message is dropped, and no other comes. Two wait: the one that is told what it missed takes
  * nothing, and the other one gets its message. */
-struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
-    static const unsigned bound = 1;
+struct pubsub_lagged : suite<pubsub_waiting_suite, 3, 1> {
     void before() { begin(0, 3); }
-    void thread(unsigned index) {
-        if (index < 2) {
-            while (take_now() < 0 && PS(take_missed)(q, first) == 0)
-                RL_ASSERT(wait_for_message(first, FOREVER) == MT_OK);
-            return;
-        }
-        publish_run(0);
-        PS(wake_getters)(q);
+    void one() {
+        while (take_now() < 0 && PS(take_missed)(q, first) == 0) OK(wait_for_message(first, FOREVER));
+    }
+    void two() { one(); }
+    void three() {
+        publish_three();
         PS(lock_capacity)(q);
         PS(capacity_locked_make_free_slots)(q, 1);
         PS(unlock_capacity)(q);
@@ -145,159 +127,96 @@ struct pubsub_lagged : pubsub_waiting_suite<pubsub_lagged, 3> {
 /* Two threads share a subscriber: one waits for three messages, the other one takes two, one after the other, and then
  * publishes three. When it waits for its second one, the first one may be asleep before it, and must not be notified in
  * its place. */
-struct pubsub_lingering : pubsub_waiting_suite<pubsub_lingering, 3> {
-    static const unsigned bound = 1;
+struct pubsub_lingering : suite<pubsub_waiting_suite, 3, 1> {
     void before() { begin(1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(linger(3) == MT_OK);
-            for (int i = 0; i < 3; i++) RL_ASSERT(take_now() >= 0);
-        } else if (index == 1) {
-            take_when_there();
-            take_when_there();
-            for (int i = 2; i < 5; i++) RL_ASSERT(publish_now(i) == MT_OK);
-        } else {
-            RL_ASSERT(publish_now(1) == MT_OK);
-        }
+    void one() {
+        OK(linger(3));
+        for (int i = 0; i < 3; i++) RL_ASSERT(take_now() >= 0);
     }
+    void two() {
+        take_when_there();
+        take_when_there();
+        for (int i = 2; i < 5; i++) OK(publish_now(i));
+    }
+    void three() { OK(publish_now(1)); }
     void after() { end(0); }
 };
 
-/* It waits for more messages than a new bound allows. */
-struct pubsub_linger_bound : pubsub_waiting_suite<pubsub_linger_bound, 2> {
-    static const unsigned bound = 3;
+/* It waits for more messages than a new bound allows, or than will come. */
+struct pubsub_linger_bound : suite<pubsub_waiting_suite, 2, 3> {
     void before() { begin(1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(linger(2) == MT_OK);
-        } else {
-            PS(set_maxsize)(q, 1);
-        }
-    }
+    void one() { OK(linger(2)); }
+    void two() { PS(set_maxsize)(q, 1); }
     void after() { end(1); }
 };
-
-/* It waits for more messages than will come. */
-struct pubsub_linger_end : pubsub_waiting_suite<pubsub_linger_end, 2> {
-    static const unsigned bound = 3;
-    void before() { begin(1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(linger(2) == MT_OK);
-        } else {
-            PS(shut_down)(q, 0);
-        }
-    }
-    void after() { end(1); }
+struct pubsub_linger_end : suite<pubsub_linger_bound, 2, 3> {
+    void two() { PS(shut_down)(q, 0); }
 };
 
 /* A publisher at the bound, and who takes: either it is seen to wait, or it sees the slot. */
-struct pubsub_wait_bound : pubsub_waiting_suite<pubsub_wait_bound, 2> {
-    static const unsigned bound = 3;
+struct pubsub_wait_bound : suite<pubsub_waiting_suite, 2, 3> {
     void before() { begin(1, 1); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            publish_when_free(1);
-        } else {
-            RL_ASSERT(take_now() == 0);
-        }
-    }
+    void one() { publish_when_free(1); }
+    void two() { RL_ASSERT(take_now() == 0); }
     void after() { end(1); }
 };
 
 /* The same, when who takes is not alone and trims. */
-struct pubsub_wait_trimmed : pubsub_waiting_suite<pubsub_wait_trimmed, 2> {
-    static const unsigned bound = 3;
-    ps_subscriber *second;
+struct pubsub_wait_trimmed : suite<pubsub_wait_bound, 2, 3> {
     void before() {
         begin(0, 1);
-        second = PS(new_record)(q);
-        join(second);
-        RL_ASSERT(publish(0) == 0);
+        second = joined();
+        publish_next(1);
         RL_ASSERT(take(second) == 0);
-    }
-    void thread(unsigned index) {
-        if (index == 0) {
-            publish_when_free(1);
-        } else {
-            RL_ASSERT(take_now() == 0);
-        }
-    }
-    void after() {
-        close(second);
-        end(1);
     }
 };
 
 /* Two slots come free at once, two publishers wait: the first that wakes sends the second. */
-struct pubsub_two_slots : pubsub_waiting_suite<pubsub_two_slots, 3> {
-    static const unsigned bound = 1;
+struct pubsub_two_slots : suite<pubsub_waiting_suite, 3, 1> {
     void before() { begin(2, 2); }
-    void thread(unsigned index) {
-        uintptr_t items[2];
-        if (index < 2) {
-            publish_when_free(2 + (int)index);
-            return;
-        }
-        PS(lock_subscriber)(first);
-        RL_ASSERT(PS(locked_take_many)(first, items, 2) == 2);
-        PS(unlock_subscriber)(first);
-        trim();
-    }
+    void one() { publish_when_free(2); }
+    void two() { publish_when_free(3); }
+    void three() { take_two(first); }
     void after() { end(2); }
 };
 
 /* A publisher that may give up beside one that may not. Who has published takes one out, so there is always a slot for
  * the second. */
-template <typename suite> struct pubsub_giving_up_slot : pubsub_waiting_suite<suite, 3> {
-    static const unsigned bound = 1;
-    void before() { this->begin(1, 1, suite::interrupts); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(this->take_now() >= 0);
-        } else if (index == 1) {
-            int r = wait_for_free_slot(this->q, suite::interrupts ? FOREVER : model_now + SOMETIME);
-            RL_ASSERT(r == MT_OK || r == (suite::interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
-            if (r == MT_OK && this->publish_now(1) == MT_OK) RL_ASSERT(this->take_now() >= 0);
-        } else {
-            this->publish_when_free(2);
-            RL_ASSERT(this->take_now() >= 0);
-        }
+template <int interrupts> struct pubsub_giving_up_slot : pubsub_waiting_suite {
+    void before() { begin(1, 1, interrupts); }
+    void one() { RL_ASSERT(take_now() >= 0); }
+    void two() {
+        int r = wait_for_free_slot(q, interrupts ? FOREVER : model_now + SOMETIME);
+        RL_ASSERT(r == MT_OK || r == (interrupts ? MT_INTERRUPTED : MT_TIMEOUT));
+        if (r == MT_OK && publish_now(1) == MT_OK) RL_ASSERT(take_now() >= 0);
     }
-    void after() { this->end(0); }
+    void three() {
+        publish_when_free(2);
+        RL_ASSERT(take_now() >= 0);
+    }
+    void after() { end(0); }
 };
 
-struct pubsub_timed_publisher : pubsub_giving_up_slot<pubsub_timed_publisher> {
-    static const int interrupts = 0;
-};
-struct pubsub_interrupted_publisher : pubsub_giving_up_slot<pubsub_interrupted_publisher> {
-    static const int interrupts = 1;
-};
+struct pubsub_timed_publisher : suite<pubsub_giving_up_slot<0>, 3, 1> {};
+struct pubsub_interrupted_publisher : suite<pubsub_giving_up_slot<1>, 3, 1> {};
 
 /* The end comes while one waits for a message and one for a slot. */
-struct pubsub_shut_waiting : pubsub_waiting_suite<pubsub_shut_waiting, 3> {
-    static const unsigned bound = 1;
-    ps_subscriber *second;
+struct pubsub_shut_waiting : suite<pubsub_waiting_suite, 3, 1> {
     void before() {
         begin(0, 1);
-        second = PS(new_record)(q);
-        join(second);
-        RL_ASSERT(publish(0) == 0);
+        second = joined();
+        publish_next(1);
         RL_ASSERT(take(first) == 0);
     }
-    void thread(unsigned index) {
+    void one() { wait_for_the_end(true); }
+    void two() { wait_for_the_end(false); }
+    void three() { PS(shut_down)(q, 0); }
+    void wait_for_the_end(bool message) {
         int r = MT_OK;
-        if (index == 2) {
-            PS(shut_down)(q, 0);
-            return;
-        }
-        while (r == MT_OK) r = index ? wait_for_free_slot(q, FOREVER) : wait_for_message(first, FOREVER);
+        while (r == MT_OK) r = message ? wait_for_message(first, FOREVER) : wait_for_free_slot(q, FOREVER);
         RL_ASSERT(r == MT_SHUTDOWN);
     }
-    void after() {
-        close(second);
-        end(0);
-    }
+    void after() { end(0); }
 };
 
 #endif

@@ -6,8 +6,7 @@
 /* ------------------------------------------------------------------------------------------------------ rings alone */
 /* Two threads list, unlist, serve and move three members, any three steps each, one at a time under a lock. After each
  * step rings, heaps and index must be what a plain array of members, in the order of their turns, says. */
-template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<suite, 2> {
-    static const unsigned bound = 2;
+template <unsigned oldest> struct ready_suite : run_by_checker {
     enum { MEMBERS = 3, STEPS = 3 };
     mt_lock lock;
     ready_index ready;
@@ -32,7 +31,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
 
     void thread(unsigned index) {
         for (int step = 0; step < STEPS; step++) {
-            if (!mt_lock_try(&lock)) LOCK(lock_slow)(&lock, DETACHED);
+            take_lock(&lock);
             guarded($) = guarded($) + 1;
             switch (rl::rand(3)) {
             case 0:
@@ -45,8 +44,7 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
                 move(2 * index); /* 0, or 2, which is alone in its level as long as nobody joins it */
             }
             check();
-            mt_lock_node *n = mt_unlock(&lock);
-            if (n != NULL) LOCK(post_lock_node)(n);
+            give_lock(&lock);
         }
     }
 
@@ -155,89 +153,73 @@ template <typename suite, unsigned oldest> struct ready_suite : rl::test_suite<s
     }
 };
 
-struct ready_rings : ready_suite<ready_rings, 0> {};
-struct ready_oldest : ready_suite<ready_oldest, 1> {};
+struct ready_rings : suite<ready_suite<0>, 2> {};
+struct ready_oldest : suite<ready_suite<1>, 2> {};
 
 /* -------------------------------------------------------------------------------------------- turns of a MultiQueue */
 /* Round robin, a: 0 1, b: 2, and one more is put to b: it may find b listed, being unlisted, or unlisted, and b's next
  * turn comes after a's in each case. */
-struct turns_go_round : queue_suite<turns_go_round, 2> {
-    static const unsigned bound = 3;
+struct turns_go_round : suite<queue_suite, 2, 3> {
     void before() {
-        begin(0);
+        begin();
         put(a, 0);
         put(a, 1);
         put(b, 2);
     }
-    void thread(unsigned index) {
-        static const int expected[] = {0, 2, 1, 3};
-        if (index == 0) {
-            RL_ASSERT(put(b, 3) == MT_OK);
-        } else {
-            for (int i = 0; i < 4; i++) RL_ASSERT(get() == expected[i]);
-        }
+    void one() { OK(put(b, 3)); }
+    void two() {
+        for (int i : {0, 2, 1, 3}) RL_ASSERT(get() == i);
     }
-    void after() { end(4); }
 };
 
 /* "oldest": what was put first comes first, whatever tail it was put to. */
-struct oldest_first : queue_suite<oldest_first, 2> {
-    void before() { begin(0, 0, 0, MT_OLDEST); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            for (int i = 0; i < 4; i++) RL_ASSERT(put(i % 2 ? b : a, i) == MT_OK);
-        } else {
-            for (int i = 0; i < 4; i++) RL_ASSERT(get() == i);
-        }
+struct oldest_first : suite<queue_suite, 2> {
+    void before() { begin(0, MT_OLDEST); }
+    void one() {
+        for (int i = 0; i < 4; i++) OK(put(i % 2 ? b : a, i));
     }
-    void after() { end(4); }
+    void two() {
+        for (int i = 0; i < 4; i++) RL_ASSERT(get() == i);
+    }
 };
 
 /* A listed tail goes to another priority and back while a put and a getter meet it: it is in one ring, and none loses
  * it. */
-struct moved : queue_suite<moved, 3> {
-    static const unsigned bound = 1;
+struct moved : suite<queue_suite, 3, 1> {
     void before() {
-        begin(0);
+        begin();
         put(a, 0);
         put(b, 1);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(put(a, 2) == MT_OK);
-        } else if (index == 1) {
-            RL_ASSERT(MQ_CHANGES(set_priority)(q, a, 1, DETACHED) == MT_OK);
-            RL_ASSERT(MQ_CHANGES(set_priority)(q, a, 0, DETACHED) == MT_OK);
-        } else {
-            int a_seen = 0;
-            for (int i = 0; i < 3; i++) {
-                int got = get();
-                RL_ASSERT(got >= 0 && (got != 2 || a_seen));
-                a_seen |= got == 0;
-            }
+    void one() { OK(put(a, 2)); }
+    void two() {
+        OK(MQ_CHANGES(set_priority)(q, a, 1, DETACHED));
+        OK(MQ_CHANGES(set_priority)(q, a, 0, DETACHED));
+    }
+    void three() {
+        int a_seen = 0;
+        for (int i = 0; i < 3; i++) {
+            int got = get();
+            RL_ASSERT(got >= 0 && (got != 2 || a_seen));
+            a_seen |= got == 0;
         }
     }
-    void after() { end(3); }
 };
 
 /* Hidden and shown again while it is listed, is being unlisted, or unlisted. */
-struct hidden : queue_suite<hidden, 3> {
+struct hidden : suite<queue_suite, 3> {
     void before() {
-        begin(0);
+        begin();
         put(a, 0);
     }
-    void thread(unsigned index) {
-        if (index == 0) {
-            RL_ASSERT(put(a, 1) == MT_OK);
-        } else if (index == 1) {
-            MQ_CHANGES(enable_subqueue)(a->mq, a, 0, 0);
-            MQ_CHANGES(enable_subqueue)(a->mq, a, 1, 0);
-        } else {
-            RL_ASSERT(get() == 0);
-            RL_ASSERT(get() == 1);
-        }
+    void one() { OK(put(a, 1)); }
+    void two() {
+        enable(0);
+        enable(1);
     }
-    void after() { end(2); }
+    void three() {
+        for (int i = 0; i < 2; i++) RL_ASSERT(get() == i);
+    }
 };
 
 #endif

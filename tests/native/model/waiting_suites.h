@@ -7,8 +7,7 @@
 #ifndef WAITING_SUITES_H
 #define WAITING_SUITES_H
 
-template <typename suite, unsigned threads> struct waiting_suite : rl::test_suite<suite, threads> {
-    static const unsigned bound = 2;
+struct waiting_suite : run_by_checker {
     enum { BOXES = 2 };
     struct box {
         mt_lock lock;
@@ -16,10 +15,12 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
         rl::var<int> *things; /* under the lock */
     };
     box boxes[BOXES];
+    int left; /* things that were given and not taken */
 
     void begin(int signals = 0, int raising = 0, void (*handler)(void) = NULL) {
         model_now = 1;
         model_begin_signals(signals, raising, handler);
+        left = 0;
         memset((void *)boxes, 0, sizeof boxes);
         for (int i = 0; i < BOXES; i++) {
             mt_load_relaxed_uptr(&boxes[i].lock.word);
@@ -28,7 +29,9 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
         }
     }
 
-    void end(int left) {
+    void before() { begin(); }
+
+    void after() {
         int things = 0;
         for (int i = 0; i < BOXES; i++) {
             things += (*boxes[i].things)($);
@@ -49,10 +52,11 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
         p->forward = forward;
     }
 
-    static int take_now(box *b) {
+    int take_now(box *b) {
         LOCK(enter)(&b->lock, 0, 1);
         int there = (*b->things)($);
         if (there) (*b->things)($) = there - 1;
+        left -= there != 0;
         LOCK(leave)(&b->lock, 0);
         return there ? MT_OK : MT_EMPTY;
     }
@@ -62,6 +66,7 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
         box *b = &boxes[i];
         LOCK(enter)(&b->lock, 0, 1);
         (*b->things)($) = (*b->things)($) + n;
+        left += n;
         WAITING(notify)(&b->takers, &to_post);
         LOCK(leave)(&b->lock, 0);
         if (to_post != NULL) WAITING(post)(to_post);
@@ -87,113 +92,88 @@ template <typename suite, unsigned threads> struct waiting_suite : rl::test_suit
 };
 
 /* Two takers, one giver: each thing that comes is found, asleep or not. */
-struct waiting_woken : waiting_suite<waiting_woken, 3> {
-    void before() { begin(); }
-    void thread(unsigned index) {
-        if (index < 2) {
-            RL_ASSERT(take() == 0);
-        } else {
-            give(0);
-            give(0);
-        }
+struct waiting_woken : suite<waiting_suite, 3> {
+    void one() { RL_ASSERT(take() == 0); }
+    void two() { RL_ASSERT(take() == 0); }
+    void three() {
+        give(0);
+        give(0);
     }
-    void after() { end(0); }
 };
 
 /* One that may time out, or be interrupted, while it is notified, and one that waits on. Who takes the thing gives it
  * back. */
-template <typename suite> struct waiting_given_up : waiting_suite<suite, 3> {
-    static const unsigned bound = 2;
-    void before() { this->begin(suite::interrupts, suite::interrupts); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            this->give(0);
-            return;
-        }
-        int r = this->take(0, 1, index == 1 && !suite::interrupts ? model_now + SOMETIME : FOREVER);
-        RL_ASSERT(r == 0 || (suite::interrupts ? r == -1 - MT_INTERRUPTED : index == 1 && r == -1 - MT_TIMEOUT));
-        if (r == 0) this->give(0);
+template <int interrupts> struct waiting_given_up : waiting_suite {
+    void before() { begin(interrupts, interrupts); }
+    void one() { give(0); }
+    void two() { take_or_give_up(!interrupts); }
+    void three() { take_or_give_up(false); }
+    void take_or_give_up(bool timed) {
+        int r = take(0, 1, timed ? model_now + SOMETIME : FOREVER);
+        RL_ASSERT(r == 0 || (interrupts && r == -1 - MT_INTERRUPTED) || (timed && r == -1 - MT_TIMEOUT));
+        if (r == 0) give(0);
     }
-    void after() { this->end(1); }
 };
 
-struct waiting_timeout : waiting_given_up<waiting_timeout> {
-    static const int interrupts = 0;
-};
-struct waiting_interrupt : waiting_given_up<waiting_interrupt> {
-    static const int interrupts = 1;
-};
+struct waiting_timeout : suite<waiting_given_up<0>, 3> {};
+struct waiting_interrupt : suite<waiting_given_up<1>, 3> {};
 
 /* Two takers of one thing, which give back what they take. A signal ends the sleep of the first, at any moment, and its
  * handler takes, too: from the same box; or from the other, where the second taker gives when it was served, so that
  * the handler ends after that. If the first kept its place in the list or its notification while the handler runs, or
  * slept on without another look, somebody would sleep for ever. */
-template <typename suite> struct waiting_handler_suite : waiting_suite<suite, 3> {
-    static suite *running;
+template <int of_handler> struct waiting_handler_suite : waiting_suite {
+    static waiting_handler_suite *running;
     void before() {
-        this->begin(1, 0, [] { running->handle(); });
-        running = (suite *)this;
+        begin(1, 0, [] { running->handle(); });
+        running = this;
     }
     void handle() {
         if (PyThread_get_thread_ident() != 1) return; /* the second taker goes on */
-        RL_ASSERT(this->take(suite::box) == suite::box);
-        this->give(suite::box);
+        RL_ASSERT(take(of_handler) == of_handler);
+        give(of_handler);
     }
     void thread(unsigned index) {
-        if (index < 2) RL_ASSERT(this->take() == 0);
-        this->give(0);
-        if (index == 1) this->give(1);
+        if (index < 2) RL_ASSERT(take() == 0);
+        give(0);
+        if (index == 1) give(1);
     }
-    void after() { this->end(2); }
 };
 
-template <typename suite> suite *waiting_handler_suite<suite>::running;
+template <int of_handler> waiting_handler_suite<of_handler> *waiting_handler_suite<of_handler>::running;
 
-struct waiting_handler_takes : waiting_handler_suite<waiting_handler_takes> {
-    static const int box = 0;
-};
-struct waiting_handler_waits : waiting_handler_suite<waiting_handler_waits> {
-    static const int box = 1;
-};
+struct waiting_handler_takes : suite<waiting_handler_suite<0>, 3> {};
+struct waiting_handler_waits : suite<waiting_handler_suite<1>, 3> {};
 
 /* One waits for both boxes, and gives back what it takes; another waits for the second: what comes into that is not
  * lost when the first taker was notified of it, too. */
-struct waiting_two_lists : waiting_suite<waiting_two_lists, 3> {
-    static const unsigned bound = 1;
-    void before() { begin(); }
-    void thread(unsigned index) {
-        if (index == 0) {
-            int from = take(0, 2);
-            give(from);
-        } else if (index == 1) {
-            RL_ASSERT(take(1) == 1);
-        } else {
-            give(0);
-            give(1);
-        }
+struct waiting_two_lists : suite<waiting_suite, 3, 1> {
+    void one() { give(take(0, 2)); }
+    void two() { RL_ASSERT(take(1) == 1); }
+    void three() {
+        give(0);
+        give(1);
     }
-    void after() { end(1); }
 };
 
 /* A task and another waiter, one thing. The task is notified and gives back what it takes; or it is cancelled, at any
  * moment, and forwards; or its loop is closed: then its poster finishes the wait, and forwards. A thing that comes
  * notifies a thread beside the task, so only another task depends on what is forwarded. */
-template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
-    typedef waiting_suite<suite, 3> base;
+template <bool closed, bool among_tasks> struct waiting_task_suite : waiting_suite {
     model_task task, other;
     wait_point point;
     waiter *w;
     mt_atomic_u32 finished;
-    static suite *running;
+    static waiting_task_suite *running;
 
     void before() {
-        this->begin();
+        begin();
         memset((void *)&finished, 0, sizeof finished);
         mt_load_relaxed_u32(&finished);
-        running = (suite *)this;
-        begin_task(&task, suite::closed ? refused : NULL);
+        running = this;
+        begin_task(&task, closed ? refused : NULL);
         begin_task(&other, NULL);
-        base::fill(&point, &this->boxes[0]);
+        fill(&point, &boxes[0]);
     }
 
     static void begin_task(model_task *t, void (*refused)(model_task *)) {
@@ -214,19 +194,27 @@ template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
         if (mt_xchg_acq_rel_u32(&finished, 1) == 0) WAITING(finish_wait)(&point, 1, w, forwards);
     }
 
-    void wait() {
+    void one() {
         w = WAITING(new_waiter)(1, &task);
-        if (WAITING(prepare_to_wait)(&point, 1, w) != WAIT_FOR_IT || suite::closed) return;
+        if (WAITING(prepare_to_wait)(&point, 1, w) != WAIT_FOR_IT || closed) return;
         bool rung = PyThread_acquire_lock_timed(task.bell, 0, 0) == PY_LOCK_ACQUIRED;
         finish(!rung); /* not rung: cancelled */
-        if (rung && base::take_now(&this->boxes[0]) == MT_OK) this->give(0);
+        if (rung && take_now(&boxes[0]) == MT_OK) give(0);
+    }
+
+    void two() {
+        if (among_tasks) {
+            other_waits();
+        } else {
+            RL_ASSERT(take() == 0);
+        }
     }
 
     /* The other task waits until it has the thing. */
-    void wait_on() {
+    void other_waits() {
         wait_point p;
-        base::fill(&p, &this->boxes[0]);
-        while (base::take_now(&this->boxes[0]) != MT_OK) {
+        fill(&p, &boxes[0]);
+        while (take_now(&boxes[0]) != MT_OK) {
             waiter *own = WAITING(new_waiter)(1, &other);
             if (WAITING(prepare_to_wait)(&p, 1, own) == WAIT_FOR_IT) {
                 PyThread_acquire_lock_timed(other.bell, -1, 0);
@@ -236,35 +224,23 @@ template <typename suite> struct waiting_task_suite : waiting_suite<suite, 3> {
         }
     }
 
-    void thread(unsigned index) {
-        if (index == 0) wait();
-        if (index == 1 && suite::among_tasks) wait_on();
-        if (index == 1 && !suite::among_tasks) RL_ASSERT(this->take() == 0);
-        if (index == 2) this->give(0);
-    }
+    void three() { give(0); }
 
     void after() {
-        if (suite::closed) finish(1); /* the coroutine is collected */
+        if (closed) finish(1); /* the coroutine is collected */
         model_free(w);
         end_task(&task);
         end_task(&other);
-        this->end(0);
+        waiting_suite::after();
     }
 };
 
-template <typename suite> suite *waiting_task_suite<suite>::running;
+template <bool closed, bool among_tasks>
+waiting_task_suite<closed, among_tasks> *waiting_task_suite<closed, among_tasks>::running;
 
-struct waiting_cancelled : waiting_task_suite<waiting_cancelled> {
-    static const bool closed = false, among_tasks = false;
-};
-struct waiting_refused : waiting_task_suite<waiting_refused> {
-    static const bool closed = true, among_tasks = false;
-};
-struct waiting_cancelled_task : waiting_task_suite<waiting_cancelled_task> {
-    static const bool closed = false, among_tasks = true;
-};
-struct waiting_refused_task : waiting_task_suite<waiting_refused_task> {
-    static const bool closed = true, among_tasks = true;
-};
+struct waiting_cancelled : suite<waiting_task_suite<false, false>, 3> {};
+struct waiting_refused : suite<waiting_task_suite<true, false>, 3> {};
+struct waiting_cancelled_task : suite<waiting_task_suite<false, true>, 3> {};
+struct waiting_refused_task : suite<waiting_task_suite<true, true>, 3> {};
 
 #endif
