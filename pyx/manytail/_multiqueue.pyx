@@ -1035,15 +1035,15 @@ cdef class SubQueue:
             if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
                 to_post = NULL
                 with nogil:
-                    r = put_run_unposted(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, False,
-                                         &to_post, &forward)
+                    r = put_run_unposted(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done,
+                                         False, &to_post, &forward)
                     mt_let_go_of_gil_first()
                 leave_bulk(s.mq)
                 post(to_post)
                 if forward:
                     forward_room(s, True)
             else:
-                r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, True)
+                r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done, True)
             count[0] += done
             if r != MT_OK and not again(&p, 1, &r, deadline):
                 refuse(r, s)
@@ -1058,8 +1058,8 @@ cdef class SubQueue:
         # because it may have a length and an iteration of its own.
         if type(items) is not tuple and (type(items) is not list or not self.s.gil_locked or self.s.bounded):
             whole = tuple(items)
-        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
-                          deadline, count, True)
+        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), False,
+                          True, deadline, count, True)
         return refuse(r, self.s)
 
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
@@ -1079,8 +1079,8 @@ cdef class SubQueue:
                     measured += 1
             except Exception as error:
                 failure = error
-            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured, True,
-                              deadline, count, True)
+            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured,
+                              False, True, deadline, count, True)
             if r != MT_OK:
                 self.refuse_put(r, sizes[count[0]])
         finally:

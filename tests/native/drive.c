@@ -87,14 +87,14 @@ static int put_some(int p, int *made, int *tail) {
         sizes[i] = (int64_t)native_random(8);
     }
     if (s->sized && kind < 3) {
-        r = MQ_PUT(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
+        r = MQ_PUT(put_run_until)(s->mq, s, items, sizes, n, 0, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
     } else if (s->sized) {
         r = MQ_PUT(put_until)(s->mq, s, items[0], &sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
         count = r == MT_OK;
     } else if (kind < 3) {
         r = MQN(put_run_within)(s, items, n, some_timeout(), &count);
     } else {
-        r = kind == 3 ? MQ_PUT(put_front_once)(s->mq, s, items[0], NULL, 0)
+        r = kind == 3 ? MQ_PUT(put_until)(s->mq, s, items[0], NULL, 1, WAITING(deadline_in)(some_timeout()), 0)
                       : MQN(put_within)(s, items[0], some_timeout());
         count = r == MT_OK;
     }
