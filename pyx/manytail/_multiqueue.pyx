@@ -1192,7 +1192,7 @@ cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the items of `sub` or at `batch`
+@cython.no_gc_clear         # each step needs `sub`; a cycle breaks at the items of `sub` or at `batch`
 cdef class SubQueueIterator:
     """Iterates over a sub-queue in snapshots of up to SNAPSHOT items; between them no lock is held."""
     cdef SubQueue sub
@@ -1206,10 +1206,6 @@ cdef class SubQueueIterator:
         self.sub = sub
         position_open(&self.k)
         self.batch = []
-
-    def __dealloc__(self):
-        if self.sub is not None:
-            position_close(self.sub.s.mq, &self.k)
 
     def __iter__(self):
         return self
@@ -1256,7 +1252,7 @@ cdef class SubQueueIterator:
     cdef bint discard_last(self):
         """Remove the item that __next__ returned last. False: it has been taken."""
         cdef uint32_t i = self.next_item - 1
-        cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.chunk, self.k.slots[i], self.k.items[i], True)
+        cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.positions[i], self.k.items[i], True)
         if removed and not self.sub.raw:
             Py_DECREF_raw(<PyObject *>self.k.items[i])      # the slot's reference; the caller has another one
         return removed

@@ -373,33 +373,15 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
     """Remove an item at any position of its lane, by a tombstone. 0: it is not there, because it was taken.
     *drop_lane: as finish_item() returns."""
     cdef wait_node *to_post = NULL
-    cdef subqueue *s = ln.s
-    cdef bint there
     drop_lane[0] = False
     lock_take(p.q, True)
-    head_count(s)                  # updates the getters' copy of the count, which head_holds() uses
-    c = head_chunk_at(s, position)
-    there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and chunk_items(c)[position - c.base] == item
+    there = head_discard(p.q, ln.s, position, item, True, &to_post)
     if there:
-        set_tombstone(c, <uint32_t>(position - c.base))
-        s.ntombstones += 1
-        s.has_tombstones = 1
-        head_popped(p.q, s, 1, True, &to_post)
         p.pending -= 1
-        if s.ready.listed and head_empty(s):
-            head_unlist(p.q, s)
-        head_drop_dead_chunk(p.q, s, c)
         head_admit(p, ln, &to_post)
         drop_lane[0] = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return there
-
-
-cdef inline chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
-    cdef chunk *c = s.head
-    while c != NULL and position >= c.base + c.cap:
-        c = chunk_next(c) if c != s.tail else NULL
-    return c if c != NULL and position >= c.base else NULL
 
 
 cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *drop_lane) noexcept nogil:

@@ -201,13 +201,12 @@ static void walk_and_discard(mq_subqueue *s) {
     do {
         MQ_ITERATE(position_step)(m.q, s, &k, 0);
         for (i = 0; i < k.n; i++) {
-            if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
+            if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.positions[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
                 discarded++;
             }
         }
     } while (k.n && native_random(8));
-    MQ_ITERATE(position_close)(m.q, &k);
     settle(discarded);
 }
 
@@ -215,7 +214,7 @@ static int64_t clear(mq_subqueue *s) {
     chunk *chain;
     uint32_t first = 0, last = 0;
     int64_t dropped = 0, n = MQ_CLEAR(clear_subqueue)(s->mq, s, &chain, &first, &last, 0);
-    MQ_CLEAR(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
+    MQ_CLEAR(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped);
     CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
     return n;
 }

@@ -409,7 +409,6 @@ struct chunks : queue_suite<chunks, 3> {
                     last = k.items[i];
                 }
             } while (k.n);
-            MQ_ITERATE(position_close)(q, &k);
         }
     }
     void after() { end(12); }
