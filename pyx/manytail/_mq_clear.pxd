@@ -14,12 +14,20 @@ ctypedef void (*item_drop)(uintptr_t item, void *arg) noexcept nogil
 
 
 # ---------------------------------------------------------------------------------------------------------------- clear
-cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *last, bint forget, wait_node **to_post,
-                            bint attached) noexcept nogil:
-    """Empty the sub-queue and return its chunks. The items are in the slots from *first (of the first chunk) up to
-    *last (of the last one). forget: the caller has taken it out of its ring, so set `unlisted`."""
+cdef inline int64_t head_cut(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
+                             wait_node **to_post, bint attached) noexcept nogil:
+    """Empty the sub-queue. *chain: its chunks; the items are in the slots from *first (of the first chunk) up to *last
+    (of the last one). Returns the number of items: one that is put after head_count() is cut too."""
+    cdef int64_t out = mt_load_relaxed_i64(&s.head_seq)     # relaxed because: written under the take lock
+    cdef bint listed = s.ready.listed
+    chain[0] = NULL
+    if head_count(s) == 0:
+        return 0
+    if listed:
+        ready_remove(&q.ready, &s.ready)
+        s.quantum_left = 0
     lock_put(q, s, attached)
-    chain = s.head
+    chain[0] = s.head
     first[0] = s.head_idx
     last[0] = s.tail_idx
     s.chunks_dropped += 1
@@ -33,11 +41,11 @@ cdef inline chunk *head_cut(queue *q, subqueue *s, uint32_t *first, uint32_t *la
     s.head_seq_cached = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: both locks are held
     s.tail_seq_cached = s.head_seq_cached
     mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
-    if forget:
+    if listed:
         set_unlisted(s, True)
     tail_notify_all(s, to_post)
     unlock_put(q, s)
-    return chain
+    return s.tail_seq_cached - out
 
 
 cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
@@ -46,27 +54,12 @@ cdef inline int64_t clear_subqueue(queue *q, subqueue *s, chunk **chain, uint32_
     locks. Returns the number of items."""
     cdef wait_node *to_post = NULL
     lock_take(q, attached)
-    n = head_clear(q, s, chain, first, last, &to_post, attached)
+    n = head_cut(q, s, chain, first, last, &to_post, attached)
     if n and s.attached:
         head_count_as_done(q, n)
         head_wake_joiners(q, &to_post)
     unlock_take_and_post(q, to_post)
     return n
-
-
-cdef inline int64_t head_clear(queue *q, subqueue *s, chunk **chain, uint32_t *first, uint32_t *last,
-                               wait_node **to_post, bint attached) noexcept nogil:
-    cdef bint listed = s.ready.listed
-    chain[0] = NULL
-    if head_count(s) == 0:
-        return 0
-    if listed:
-        ready_remove(&q.ready, &s.ready)
-        s.quantum_left = 0
-    # A put may come between head_count() and the cut, and is cut too: count by the change of head_seq.
-    cdef int64_t n = mt_load_relaxed_i64(&s.head_seq)       # relaxed because: written under the take lock
-    chain[0] = head_cut(q, s, first, last, listed, to_post, attached)
-    return mt_load_relaxed_i64(&s.head_seq) - n            # relaxed because: written under the take lock
 
 
 # -------------------------------------------------------------------------------------------------------------- discard
