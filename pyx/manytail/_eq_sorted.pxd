@@ -307,26 +307,20 @@ cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
 
 cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
     """Insert an empty leaf, number i; the caller fills it (X1, X2). False: no memory, nothing changed."""
-    cdef leaf *it = <leaf *>malloc(sizeof(leaf))
-    if it == NULL or not index_reserve(x):
-        free(it)
+    if x.n == x.capacity:
+        longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
+        if longer == NULL:
+            return False
+        x.leaves = longer
+        x.capacity = x.capacity * 2 + 16
+    it = <leaf *>malloc(sizeof(leaf))
+    if it == NULL:
         return False
     it.n = 0
     memmove(&x.leaves[i + 1], &x.leaves[i], (x.n - i) * sizeof(leaf_ref))
     x.leaves[i].it = it
     x.leaves[i].since = since
     x.n += 1
-    return True
-
-
-cdef inline bint index_reserve(sorted_index *x) noexcept nogil:
-    if x.n < x.capacity:
-        return True
-    longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
-    if longer == NULL:
-        return False
-    x.leaves = longer
-    x.capacity = x.capacity * 2 + 16
     return True
 
 

@@ -127,16 +127,12 @@ cdef inline void head_admit_all(pool *p, lane *ln, wait_node **to_post) noexcept
 
 
 # ------------------------------------------------------------------------------------------------------ states of lanes
-cdef inline bint head_may_run(lane *ln) noexcept nogil:
-    return not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
-
-
 cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
     """Restore W1. A lane that becomes enabled keeps the rest of its quantum, at the front of its ring."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
     cdef uint32_t quantum = s.quantum_left
-    cdef bint show = head_may_run(ln)
+    cdef bint show = not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
     if not s.attached or show == (s.enabled != 0):
         return
     s.enabled = show
@@ -189,13 +185,6 @@ cdef inline int64_t head_call_workers(pool *p, lane *ln, wait_node **to_post) no
         start += head_call_worker(p, to_post)
         n -= 1
     return start
-
-
-cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
-    cdef int64_t n = 0
-    for i in range(p.q.ready.best.n):
-        n += (<ready_level *>p.q.ready.best.items[i].member).nready
-    return n
 
 
 # ------------------------------------------------------------------------------------------------------------------ put
@@ -509,7 +498,9 @@ cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
 cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
     """How many executor tasks the caller has to submit so that each ready lane has one; they are counted in `tasks`."""
     lock_take(p.q, True)
-    cdef int64_t n = head_lanes_ready(p) - p.tasks
+    cdef int64_t n = -p.tasks
+    for i in range(p.q.ready.best.n):
+        n += (<ready_level *>p.q.ready.best.items[i].member).nready
     if n > 0:
         p.tasks += n
     unlock_take(p.q)
