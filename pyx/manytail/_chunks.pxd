@@ -12,15 +12,16 @@
 # Positions are sequence numbers: slot i of a chunk is position base + i. They are signed, because put_front inserts
 # before the smallest.
 #
-# A chunk that is used up, cleared or has only tombstones is RETIRED: its `next` points to itself. An iterator pins the
-# chunk it is at. When it finds that chunk retired, it continues from the head of the list, at its own position.
+# A chunk that is used up, cleared or has only tombstones leaves the list and is freed. Iterators find their chunk by
+# position (_mq_iterate.pxd).
 #
 # Invariants
-#   C1  A putter that appends writes `next` under the put lock. Retiring writes it under the take lock, and under the
-#       put lock too unless a later chunk is linked. A put writes its slots under the put lock. All else is
-#       written under the take lock, or before the chunk is linked.
+#   C1  A putter that appends writes `next` and the slots under the put lock. All else is written under the take lock,
+#       or before the chunk is linked.
 #   C2  ntombstones counts the set tombstone bits.
-#   C3  A retired chunk without pins is freed: by chunk_retire's caller, or by the caller that removes the last pin.
+#   C3  A chunk leaves the list under the take lock, and under the put lock too unless a later chunk is linked. Who
+#       takes it out frees it. Nobody keeps the address of a chunk across two holds of the take lock, but iterators,
+#       which use it only if `chunks_dropped` is unchanged (_mq.pxd).
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -34,10 +35,9 @@ cdef enum:
     SIZED_CLASS = 8             # a flag added to a class: the chunk has `sizes`. It is never kept as the spare
 
 ctypedef struct chunk:
-    mt_atomic_uptr next         # itself: retired
+    mt_atomic_uptr next
     int64_t base                # position of slot 0
     uint32_t cap                # slots
-    uint32_t pins               # iterators at it, plus one while a call empties it
     uint32_t ntombstones
     uint32_t size_class
     # After it in memory: tombstone bits (one word per 64 slots); items; with selection "oldest" the put time of each
@@ -85,7 +85,6 @@ cdef inline chunk *chunk_new(uint32_t size_class, bint timestamped, int64_t base
     mt_store_relaxed_uptr(&c.next, 0)
     c.base = base
     c.cap = cap
-    c.pins = 0
     c.ntombstones = 0
     c.size_class = size_class
     memset(chunk_tombstones(c), 0, tombstone_words(cap) * 8)
@@ -93,7 +92,7 @@ cdef inline chunk *chunk_new(uint32_t size_class, bint timestamped, int64_t base
 
 
 cdef inline void chunk_recycle(chunk *c, int64_t base) noexcept nogil:
-    """Reset an empty chunk without pins, to be linked again."""
+    """Reset an empty chunk, to be linked again."""
     # relaxed because: not linked yet
     mt_store_relaxed_uptr(&c.next, 0)
     c.base = base
@@ -126,26 +125,6 @@ cdef inline chunk *chunk_next(chunk *c) noexcept nogil:
 cdef inline void chunk_link(chunk *c, chunk *following) noexcept nogil:
     # pairs with: mt_load_acquire in chunk_next
     mt_store_release_uptr(&c.next, <uintptr_t>following)
-
-
-cdef inline bint chunk_is_retired(chunk *c) noexcept nogil:
-    return chunk_next(c) == c
-
-
-cdef inline bint chunk_retire(chunk *c) noexcept nogil:
-    """True: it has no pins, so the caller frees it."""
-    chunk_link(c, c)
-    return c.pins == 0
-
-
-cdef inline void chunk_pin(chunk *c) noexcept nogil:
-    c.pins += 1
-
-
-cdef inline bint chunk_unpin(chunk *c) noexcept nogil:
-    """True: it is retired and this was the last pin, so the caller frees it."""
-    c.pins -= 1
-    return c.pins == 0 and chunk_is_retired(c)
 
 
 cdef inline void chunk_free(chunk *c) noexcept nogil:

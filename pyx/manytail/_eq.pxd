@@ -108,15 +108,14 @@ ctypedef struct subscription_list:
     subscription *first
     subscription *last
 
-# The acquiring subscriptions of one priority. Each is in `all`, and in one of the other lists or in entry_queue.idle.
+# The acquiring subscriptions of one priority. Each is in `all`, and while it is interested and a get waits, in one of
+# the other lists.
 ctypedef struct subscription_rank:
     int64_t priority
     subscription_rank *next     # the next lower priority
     subscription_list all
-    subscription_list interested    # interested, but no get waits
-    subscription_list waiting       # unfiltered, and a get waits: one of them is notified per entry
-    subscription_list filtered      # filtered, and a get waits: all that may want the entry are notified
-    subscription_list notified      # all waiting gets were notified and have not tried again
+    subscription_list waiting       # unfiltered: one of them is notified per entry
+    subscription_list filtered      # filtered: all that may want the entry are notified
 
 ctypedef struct subscription:
     entry_queue *q
@@ -150,7 +149,7 @@ ctypedef struct subscription:
     wait_list waiters
     int64_t notified            # waiters that were notified and have not tried again
     subscription_rank *rank     # NULL: it browses
-    subscription_list *listed   # the list of the manager that it is in
+    subscription_list *listed   # the list of the manager that it is in, or NULL
     subscription *next
     subscription *prev
     subscription *all_next
@@ -258,9 +257,7 @@ ctypedef struct entry_queue:
     sorted_index index
     subscription_rank *ranks    # by descending priority
     int64_t nsubscriptions
-    subscription_list browsers
     subscription_list browsers_waiting
-    subscription_list idle
     subscription *filtered      # all filtered subscriptions, by filtered_next
     subscription *below         # all whose `below` is open, by below_next
     eq_registry *registry

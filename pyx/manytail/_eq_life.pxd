@@ -149,13 +149,11 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
     q.next_id += 1
     q.nsubscriptions += 1
     q.exclusive = s.exclusive
-    list_subscription(locked_list_for(q, s), s)
     return MT_OK
 
 
 cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
-    q.nwaiting -= counts_as_waiting(q, s.listed, s.rank)
-    unlist_subscription(s)
+    list_subscription(q, s, NULL)
     if s.filtered:
         unlink_from(s, &s.filtered_next, &q.filtered, NULL)
     while s.filtered and not s.browse and q.below != NULL:

@@ -1,15 +1,15 @@
 # The manager of the subscriptions of an entry queue (_eq.pxd): which of them wait, which ones an entry wakes, and which
 # have the first claim to it. Private. Source: the consumer manager of Qpid's queues.
 #
-# Each subscription that is not closed is in one list, by its state (locked_list_for). The queue has the lists `idle`,
-# `browsers` and `browsers_waiting`. Each `subscription_rank` has the lists `interested`, `waiting`, `filtered` and
-# `notified`, for the acquiring subscriptions of one priority. A move is O(1), and a put visits only subscriptions with
-# waiters.
+# A subscription that is interested and in which a get waits is in one list (locked_list_for): `waiting` or `filtered`
+# of its `subscription_rank`, which has the acquiring subscriptions of one priority, or `browsers_waiting` of the queue.
+# Qpid also lists those that are interested without a waiting get, notified, or not interested; here nobody would look
+# into such a list. A move is O(1), and a put visits only subscriptions with waiters.
 #
 # Invariants
-#   M1  A subscription is in the list of its state: whoever changes its state calls locked_relist. `nwaiting` counts
-#       the subscriptions in `waiting`, `filtered` and `browsers_waiting`. Exception: a shared credit may change while
-#       the order lock is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
+#   M1  A subscription is in the list of its state, if there is one: whoever changes its state calls locked_relist.
+#       `nwaiting` counts the subscriptions in these lists. Exception: a shared credit may change while the order lock
+#       is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that does not try again, or cannot take what others may take, notifies another one. So E4 holds.
@@ -61,29 +61,24 @@ cdef inline bint may_take(entry_queue *q, subscription *s, entry *e) noexcept no
 
 
 # ---------------------------------------------------------------------------------------------------------------- lists
-cdef inline void list_subscription(subscription_list *to, subscription *s) noexcept nogil:
+cdef inline void list_subscription(entry_queue *q, subscription *s, subscription_list *to) noexcept nogil:
+    """Move s to the end of that list. NULL: to none."""
+    if s.listed != NULL:
+        unlink_from(s, &s.next, &s.listed.first, &s.listed.last)
+        q.nwaiting -= 1
     s.listed = to
-    link_last(s, &s.next, &to.first, &to.last)
-
-
-cdef inline void unlist_subscription(subscription *s) noexcept nogil:
-    unlink_from(s, &s.next, &s.listed.first, &s.listed.last)
-    s.listed = NULL
-
-
-cdef inline bint counts_as_waiting(entry_queue *q, subscription_list *l, subscription_rank *rank) noexcept nogil:
-    return l == &q.browsers_waiting or (rank != NULL and (l == &rank.waiting or l == &rank.filtered))
+    if to != NULL:
+        link_last(s, &s.next, &to.first, &to.last)
+        q.nwaiting += 1
 
 
 cdef inline subscription_list *locked_list_for(entry_queue *q, subscription *s) noexcept nogil:
-    """The list of the state of s."""
-    if not is_interested(s):
-        return &q.idle
+    """The list of the state of s, or NULL."""
+    if s.waiters.n == 0 or not is_interested(s):
+        return NULL
     if s.browse:
-        return &q.browsers_waiting if s.waiters.n else &q.browsers
-    if s.waiters.n:
-        return &s.rank.filtered if s.filtered else &s.rank.waiting
-    return &s.rank.notified if s.notified > 0 else &s.rank.interested
+        return &q.browsers_waiting
+    return &s.rank.filtered if s.filtered else &s.rank.waiting
 
 
 cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
@@ -91,11 +86,8 @@ cdef inline void locked_relist(entry_queue *q, subscription *s) noexcept nogil:
     if is_closed(s):
         return
     to = locked_list_for(q, s)
-    if to == s.listed:
-        return
-    q.nwaiting += <int>counts_as_waiting(q, to, s.rank) - <int>counts_as_waiting(q, s.listed, s.rank)
-    unlist_subscription(s)
-    list_subscription(to, s)
+    if to != s.listed:
+        list_subscription(q, s, to)
 
 
 cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noexcept nogil:
@@ -138,9 +130,7 @@ cdef inline bint locked_notify(entry_queue *q, subscription *s, effects *fx) noe
     s.notified += n - s.waiters.n
     locked_relist(q, s)
     if s.waiters.n and s.next != NULL:
-        listed = s.listed
-        unlist_subscription(s)
-        list_subscription(listed, s)
+        list_subscription(q, s, s.listed)
     return True
 
 

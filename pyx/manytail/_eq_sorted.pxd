@@ -25,7 +25,6 @@ from manytail._entry cimport *
 
 cdef enum:
     LEAF = 256
-    LEAF_SPARE = 64             # free slots that a leaf must have to take entries from a full neighbour
     GAP_SHIFT = 40              # log2 of the gap between an entry that is put at either end and its neighbour
     SPARE_SHIFT = 16            # log2 of the smallest gap that renumbering leaves between neighbours
 
@@ -260,11 +259,11 @@ cdef inline void renumber_run(entry *e, int64_t n, uint64_t lo, uint64_t gap) no
 
 # --------------------------------------------------------------------------------------------------------------- leaves
 cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int64_t i, int64_t slot) noexcept nogil:
-    """Insert e into leaf i at that slot, freeing slots if the leaf is full. Returns the leaf that e is in; -1: no
-    memory, nothing changed."""
+    """Insert e into leaf i at that slot, splitting a full leaf. Returns the leaf that e is in; -1: no memory, nothing
+    changed."""
     if x.n == 0 and not index_add(x, 0, e.seq):
         return -1
-    if x.leaves[i].it.n == LEAF and not index_free_slots(x, &i, &slot, e.seq):
+    if x.leaves[i].it.n == LEAF and not index_split(x, &i, &slot, e.seq):
         return -1
     it = x.leaves[i].it
     memmove(&it.at[slot + 1], &it.at[slot], (it.n - slot) * sizeof(entry *))
@@ -277,62 +276,27 @@ cdef inline int64_t index_insert(sorted_index *x, entry *e, uint64_t order, int6
     return i
 
 
-cdef inline bint index_free_slots(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
-    """Leaf i is full: move entries to a neighbour, or split it. i and slot are updated to the same place. False: no
+cdef inline bint index_split(sorted_index *x, int64_t *i, int64_t *slot, int64_t since) noexcept nogil:
+    """Leaf i is full: move its last entries to a new leaf after it. i and slot are updated to the same place. False: no
     memory, nothing changed."""
-    cdef int64_t n = 0, left = LEAF, right = LEAF
-    if i[0] > 0:
-        left = x.leaves[i[0] - 1].it.n
-    if i[0] + 1 < x.n:
-        right = x.leaves[i[0] + 1].it.n
-    if left <= LEAF - LEAF_SPARE:
-        n = (LEAF - left) >> 1
-        leaf_give_left(x, i[0], n)
-        if slot[0] <= n:
-            i[0] -= 1
-            slot[0] += left
-        else:
-            slot[0] -= n
-        return True
-    if right <= LEAF - LEAF_SPARE:
-        n = (LEAF - right) >> 1
-    else:
-        # Keys that arrive in rising or falling order fill one leaf after the other: split at the edge, so that the leaf
-        # that is left stays full.
-        n = 1 if slot[0] == LEAF else LEAF - 1 if slot[0] == 0 else LEAF >> 1
-        if not index_add(x, i[0] + 1, since):
-            return False
-    leaf_give_right(x, i[0], n)
-    if slot[0] > LEAF - n:
-        i[0] += 1
-        slot[0] -= LEAF - n
-    return True
-
-
-cdef inline void leaf_give_right(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
-    """Move the last n entries of a leaf to the front of the next one."""
-    cdef leaf *it = x.leaves[i].it
-    cdef leaf *to = x.leaves[i + 1].it
-    it.n -= <uint32_t>n
-    memmove(&to.at[n], to.at, to.n * sizeof(entry *))
+    # At an end of the list keys in rising or falling order fill one leaf after the other: split at the edge, so that
+    # the leaf that is left stays full.
+    cdef int64_t n = 1 if slot[0] == LEAF and i[0] == x.n - 1 else LEAF - 1 if slot[0] == 0 else LEAF >> 1
+    if not index_add(x, i[0] + 1, since):
+        return False
+    it = x.leaves[i[0]].it
+    to = x.leaves[i[0] + 1].it
+    to.n = <uint32_t>n
+    it.n -= to.n
     memcpy(to.at, &it.at[it.n], n * sizeof(entry *))
-    to.n += <uint32_t>n
-    x.leaves[i + 1].since = min(x.leaves[i + 1].since, x.leaves[i].since if n > 1 else to.at[0].seq)
+    x.leaves[i[0] + 1].since = min(since, x.leaves[i[0]].since if n > 1 else to.at[0].seq)
     if it.n == 1:
-        x.leaves[i].since = it.at[0].seq        # exact, else falling keys would pass an old `since` from leaf to leaf
-    leaf_ref_update(&x.leaves[i + 1])
-
-
-cdef inline void leaf_give_left(sorted_index *x, int64_t i, int64_t n) noexcept nogil:
-    """Move the first n entries of a leaf to the end of the one before."""
-    cdef leaf *it = x.leaves[i].it
-    cdef leaf *to = x.leaves[i - 1].it
-    memcpy(&to.at[to.n], it.at, n * sizeof(entry *))
-    to.n += <uint32_t>n
-    it.n -= <uint32_t>n
-    memmove(it.at, &it.at[n], it.n * sizeof(entry *))
-    x.leaves[i - 1].since = min(x.leaves[i - 1].since, x.leaves[i].since)
-    leaf_ref_update(&x.leaves[i])
+        x.leaves[i[0]].since = it.at[0].seq     # exact, else falling keys would pass an old `since` from leaf to leaf
+    leaf_ref_update(&x.leaves[i[0] + 1])
+    if slot[0] > it.n:
+        i[0] += 1
+        slot[0] -= it.n
+    return True
 
 
 cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
@@ -343,26 +307,20 @@ cdef inline void leaf_ref_update(leaf_ref *s) noexcept nogil:
 
 cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept nogil:
     """Insert an empty leaf, number i; the caller fills it (X1, X2). False: no memory, nothing changed."""
-    cdef leaf *it = <leaf *>malloc(sizeof(leaf))
-    if it == NULL or not index_reserve(x):
-        free(it)
+    if x.n == x.capacity:
+        longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
+        if longer == NULL:
+            return False
+        x.leaves = longer
+        x.capacity = x.capacity * 2 + 16
+    it = <leaf *>malloc(sizeof(leaf))
+    if it == NULL:
         return False
     it.n = 0
     memmove(&x.leaves[i + 1], &x.leaves[i], (x.n - i) * sizeof(leaf_ref))
     x.leaves[i].it = it
     x.leaves[i].since = since
     x.n += 1
-    return True
-
-
-cdef inline bint index_reserve(sorted_index *x) noexcept nogil:
-    if x.n < x.capacity:
-        return True
-    longer = <leaf_ref *>realloc(x.leaves, (x.capacity * 2 + 16) * sizeof(leaf_ref))
-    if longer == NULL:
-        return False
-    x.leaves = longer
-    x.capacity = x.capacity * 2 + 16
     return True
 
 

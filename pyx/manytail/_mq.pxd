@@ -88,6 +88,7 @@ ctypedef struct subqueue:
     # -- seldom used
     int64_t ntombstones             # discarded slots between head and tail; take lock
     int64_t nfront                  # items ever put at the front; take lock
+    int64_t chunks_dropped          # chunks that have left its list, for iterators; take lock
     uint32_t weight                 # >= 1; take lock
     uint32_t enabled                # take lock
     uint32_t attached               # take lock

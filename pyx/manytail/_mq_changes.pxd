@@ -77,16 +77,12 @@ cdef inline void shut_queue(queue *q, bint stop, bint attached) noexcept nogil:
     q.shut = 1
     s = q.all_first
     while s != NULL:
-        shut_subqueue(q, s, stop, &to_post)
+        s.closed_flags |= MT_CLOSED_SHUTDOWN
+        tail_notify_all(s, &to_post)
+        if stop:
+            s.closed_flags |= MT_CLOSED_STOPPED
+            head_mask(q, s)
         unlock_put(q, s)
         s = s.all_next
     notify_all(&q.not_empty, &to_post)
     unlock_take_and_post(q, to_post)
-
-
-cdef inline void shut_subqueue(queue *q, subqueue *s, bint stop, wait_node **to_post) noexcept nogil:
-    s.closed_flags |= MT_CLOSED_SHUTDOWN
-    tail_notify_all(s, to_post)
-    if stop:
-        s.closed_flags |= MT_CLOSED_STOPPED
-        head_mask(q, s)

@@ -133,20 +133,10 @@ cdef inline int64_t run_length(queue *q, subqueue *s, int64_t n) noexcept nogil:
     return 1
 
 
-cdef inline void head_served_run(queue *q, subqueue *s, int64_t n) noexcept nogil:
-    """Like n calls of head_served(); n <= run_length()."""
-    cdef int64_t left, w = s.weight
-    if n > 1 and q.selection == MT_WEIGHTED:
-        left = (s.quantum_left if s.quantum_left else w) - (n - 1)
-        if left <= 0:               # alone in its ring: several quanta were used
-            left = (left % w + w) % w
-        s.quantum_left = <uint32_t>left
-    head_served(q, s)
-
-
 cdef inline void head_popped_and_served(queue *q, subqueue *s, int64_t n, bint attached,
                                         wait_node **to_post) noexcept nogil:
-    """After popping n items: head_popped(), then head_served()."""
+    """After popping n items, n <= run_length(): head_popped(), then what n calls of head_served() do."""
+    cdef int64_t left, w = s.weight
     # A sub-queue that ran empty loses the rest of its quantum. Check before head_popped(): after it, a waiting putter
     # may already have put again.
     cdef bint ran_empty = q.selection == MT_WEIGHTED and s.bounded and head_count(s) == n
@@ -154,10 +144,12 @@ cdef inline void head_popped_and_served(queue *q, subqueue *s, int64_t n, bint a
     if unlikely(ran_empty):
         s.quantum_left = 1
         n = 1
-    if likely(n == 1):
-        head_served(q, s)
-    else:
-        head_served_run(q, s, n)
+    if unlikely(n > 1) and q.selection == MT_WEIGHTED:
+        left = (s.quantum_left if s.quantum_left else w) - (n - 1)
+        if left <= 0:               # alone in its ring: several quanta were used
+            left = (left % w + w) % w
+        s.quantum_left = <uint32_t>left
+    head_served(q, s)
 
 
 cdef inline int64_t head_get_many(queue *q, uintptr_t *items, int64_t n, bint attached,

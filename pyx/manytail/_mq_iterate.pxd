@@ -1,8 +1,7 @@
 # Seeing the items of a sub-queue (_mq.pxd) without taking them: iterators, and the garbage collector. Private.
 #
-# An iterator copies up to SNAPSHOT items in one hold of the take lock, and gives them out without it. It keeps its
-# chunk pinned, so that the memory stays; if the chunk was retired meanwhile, it searches its position again from the
-# head.
+# An iterator copies up to SNAPSHOT items in one hold of the take lock, and gives them out without it. Between two holds
+# it remembers its chunk. If a chunk has left the list meanwhile, it searches its position again from the head.
 #
 # Invariant
 #   K1  `position` only grows, so an iterator sees no item twice. It sees each item that is inside from its first step
@@ -19,11 +18,12 @@ cdef enum:
 
 
 ctypedef struct iterator_position:
-    chunk *chunk             # pinned, or NULL before the first step and after the last
+    chunk *chunk                # NULL before the first step and after the last
+    int64_t chunks_dropped      # of the sub-queue; `chunk` is valid for that
     int64_t position            # of the next item to see; only grows
     uint32_t n                  # items in the snapshot
     uintptr_t items[SNAPSHOT]
-    uint32_t slots[SNAPSHOT]    # their slots in `chunk`
+    int64_t positions[SNAPSHOT]
 
 
 cdef inline void position_open(iterator_position *k) noexcept nogil:
@@ -32,19 +32,19 @@ cdef inline void position_open(iterator_position *k) noexcept nogil:
     k.n = 0
 
 
-cdef inline chunk *head_find(subqueue *s, iterator_position *k) noexcept nogil:
-    """The chunk of the iterator's position, which is moved to an item's or past the end. NULL: the end."""
-    cdef chunk *c = k.chunk
+cdef inline chunk *head_find(subqueue *s, chunk *c, int64_t *position) noexcept nogil:
+    """The chunk of that position, from chunk c of the list (NULL: the first) on. A position without a slot between head
+    and tail moves to the next one. NULL: there is none."""
     if head_count(s) == 0:
         return NULL
-    if c == NULL or chunk_is_retired(c):
-        c = s.head              # its chunk was retired: search again from the head
+    if c == NULL:
+        c = s.head
     if c == s.head:
-        k.position = max(k.position, c.base + s.head_idx)
-    while k.position >= c.base + c.cap and k.position < s.tail_seq_cached:
+        position[0] = max(position[0], c.base + s.head_idx)
+    while position[0] >= c.base + c.cap and position[0] < s.tail_seq_cached:
         c = chunk_next(c)
-        k.position = max(k.position, c.base)
-    return c if k.position < s.tail_seq_cached else NULL
+        position[0] = max(position[0], c.base)
+    return c if position[0] < s.tail_seq_cached else NULL
 
 
 cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
@@ -53,43 +53,28 @@ cdef inline void head_copy(subqueue *s, iterator_position *k, bint count_refs) n
     cdef int64_t end = min(c.base + c.cap, s.tail_seq_cached)
     while k.position < end and k.n < SNAPSHOT:
         i = <uint32_t>(k.position - c.base)
-        k.position += 1
         if not is_tombstone(c, i):
             k.items[k.n] = chunk_items(c)[i]
-            k.slots[k.n] = i
+            k.positions[k.n] = k.position
             if count_refs:
                 keep(k.items[k.n])
             k.n += 1
+        k.position += 1
 
 
 cdef inline void position_step(queue *q, subqueue *s, iterator_position *k, bint count_refs) noexcept nogil:
     """Take the next snapshot; n == 0: the end."""
-    cdef chunk *before = k.chunk
     k.n = 0
     lock_take(q, True)
+    if k.chunks_dropped != s.chunks_dropped:
+        k.chunk = NULL
+    k.chunks_dropped = s.chunks_dropped
     while k.n == 0:
-        k.chunk = head_find(s, k)
+        k.chunk = head_find(s, k.chunk, &k.position)
         if k.chunk == NULL:
             break
         head_copy(s, k, count_refs)
-    if k.chunk != NULL:
-        chunk_pin(k.chunk)
-    cdef bint unused = before != NULL and chunk_unpin(before)
     unlock_take(q)
-    if unused:
-        drop_chunk(q, before)
-
-
-cdef inline void position_close(queue *q, iterator_position *k) noexcept nogil:
-    cdef chunk *c = k.chunk
-    if c == NULL:
-        return
-    k.chunk = NULL
-    lock_take(q, True)
-    unused = chunk_unpin(c)
-    unlock_take(q)
-    if unused:
-        drop_chunk(q, c)
 
 
 # --------------------------------------------------------------------------------------------------- garbage collection

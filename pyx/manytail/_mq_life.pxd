@@ -55,26 +55,13 @@ cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept n
     if r == MT_OK:
         q.begun = 1                     # its selection is constant from here on
         s.timestamped = q.selection == MT_OLDEST
-        head_link(q, s)
+        s.attached = 1
+        link_last(s, &s.all_next, &q.all_first, &q.all_last)
+        q.nsubs += 1
+        q.nenabled += s.enabled
         set_unlisted(s, s.enabled)      # without the put lock: no putter has it yet
     unlock_take(q)
     return r
-
-
-cdef inline void head_link(queue *q, subqueue *s) noexcept nogil:
-    s.attached = 1
-    link_last(s, &s.all_next, &q.all_first, &q.all_last)
-    q.nsubs += 1
-    q.nenabled += s.enabled
-
-
-cdef inline void head_unlink(queue *q, subqueue *s) noexcept nogil:
-    """Move it from the list of attached sub-queues to that of removed ones."""
-    s.attached = 0
-    unlink_from(s, &s.all_next, &q.all_first, &q.all_last)
-    q.nsubs -= 1
-    q.nenabled -= s.enabled
-    link_after(NULL, s, &s.all_next, &q.removed, NULL)
 
 
 cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept nogil:
@@ -93,7 +80,11 @@ cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept 
     count = head_count(s)
     head_count_as_done(q, count)
     q.removed_put += head_ever_put(s)
-    head_unlink(q, s)
+    s.attached = 0
+    unlink_from(s, &s.all_next, &q.all_first, &q.all_last)
+    link_after(NULL, s, &s.all_next, &q.removed, NULL)
+    q.nsubs -= 1
+    q.nenabled -= s.enabled
     ready_leave_level(&q.ready, s.ready.level)
     s.ready.level = NULL
     head_wake_joiners(q, &to_post)

@@ -47,7 +47,7 @@ cdef inline int put_run_within(subqueue *s, const uintptr_t *items, int64_t n, i
     cdef int64_t put = 0
     cdef int r = MT_BADARG
     if n >= 0 and (n == 0 or items != NULL):
-        r = put_run_until(s.mq, s, items, NULL, n, False, deadline_in(timeout_ns), &put, False)
+        r = put_run_until(s.mq, s, items, NULL, n, False, False, deadline_in(timeout_ns), &put, False)
     if count != NULL:
         count[0] = put
     return r

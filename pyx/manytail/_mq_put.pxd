@@ -152,12 +152,12 @@ cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attache
     return r
 
 
-cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
+cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n, bint front,
                              bint count_refs, int64_t *done, bint attached) noexcept nogil:
-    """tail_put_run() with its locks and wake-ups."""
+    """put_run_unposted(), with its wake-ups."""
     cdef wait_node *to_post = NULL
     cdef bint forward
-    cdef int r = put_run_unposted(q, s, items, sizes, n, count_refs, done, attached, &to_post, &forward)
+    cdef int r = put_run_unposted(q, s, items, sizes, n, front, count_refs, done, attached, &to_post, &forward)
     if to_post != NULL:
         post(to_post)
     if forward:
@@ -166,41 +166,30 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
 
 
 cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
-                                 bint count_refs, int64_t *done, bint attached, wait_node **to_post,
+                                 bint front, bint count_refs, int64_t *done, bint attached, wait_node **to_post,
                                  bint *forward) noexcept nogil:
-    """tail_put_run() with its locks. The caller posts *to_post and then, if *forward is set, calls forward_room()."""
-    cdef bint unlisted = is_unlisted(s)
-    if not unlisted:
+    """tail_put_run(), or front: head_put_front() of the one item, under the locks that it needs. The caller posts
+    *to_post and then, if *forward is set, calls forward_room()."""
+    cdef bint both = front or is_unlisted(s)
+    if not both:
         lock_put(q, s, attached)
-        unlisted = is_unlisted(s)
-        if unlisted:
+        both = is_unlisted(s)
+        if both:
             unlock_put(q, s)
-    if unlisted:
+    if both:
         lock_take(q, attached)
         lock_put(q, s, attached)
-    r = tail_put_run(q, s, items, sizes, n, count_refs, done)
-    if unlisted and done[0]:
+    if front:
+        r = head_put_front(q, s, items[0], sizes)
+        done[0] = r == MT_OK
+    else:
+        r = tail_put_run(q, s, items, sizes, n, count_refs, done)
+    if both and done[0]:
         head_list_if_unlisted(q, s, to_post)
     forward[0] = tail_crowded(s) and done[0] != 0
     unlock_put(q, s)
-    if unlisted:
+    if both:
         unlock_take(q)
-    return r
-
-
-cdef inline int put_front_once(queue *q, subqueue *s, uintptr_t item, const int64_t *size,
-                               bint attached) noexcept nogil:
-    """head_put_front() with its locks and wake-ups."""
-    cdef wait_node *to_post = NULL
-    lock_take(q, attached)
-    lock_put(q, s, attached)
-    r = head_put_front(q, s, item, size)
-    if r == MT_OK:
-        head_list_if_unlisted(q, s, &to_post)
-    unlock_put(q, s)
-    unlock_take_and_post(q, to_post)
-    if r == MT_OK:
-        forward_room(s, attached)
     return r
 
 
@@ -209,37 +198,24 @@ cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *
                           bint attached) noexcept nogil:
     """Put, waiting for a free slot. size: NULL unless sized; then MT_BADARG: the item never fits. The caller adds a
     reference to the item before, and drops it unless the result is MT_OK."""
-    cdef wait_point p
-    cdef int64_t done
-    cdef int r
-    while True:
-        if unlikely(front):
-            r = put_front_once(q, s, item, size, attached)
-        elif unlikely(size != NULL):
-            r = put_run_once(q, s, &item, size, 1, False, &done, attached)
-        else:
-            r = put_once(q, s, item, attached)
-        if likely(r == MT_OK):
-            return r
-        if size != NULL:
-            free_size_point(&p, s, size[0], attached)
-        else:
-            room_point(&p, s, attached)
-        if not again(&p, 1, &r, deadline):
-            return r
+    cdef int64_t count = 0
+    if likely(size == NULL and not front) and likely(put_once(q, s, item, attached) == MT_OK):
+        return MT_OK
+    return put_run_until(q, s, &item, size, 1, front, False, deadline, &count, attached)
 
 
 cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, const int64_t *sizes, int64_t n,
-                              bint count_refs, int64_t deadline, int64_t *count, bint attached) noexcept nogil:
+                              bint front, bint count_refs, int64_t deadline, int64_t *count,
+                              bint attached) noexcept nogil:
     """Put the items from number *count on, each time as many as fit; *count is how many are in. sizes: NULL unless
-    sized. count_refs: add a reference to each item that is put."""
+    sized. front: at the front, one item. count_refs: add a reference to each item that is put."""
     cdef wait_point p
     cdef int64_t done = 0
     cdef int r
     room_point(&p, s, attached)
     while count[0] < n:
-        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], count_refs,
-                         &done, attached)
+        r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], front,
+                         count_refs, &done, attached)
         count[0] += done
         if unlikely(r != MT_OK):
             if sizes != NULL:

@@ -32,8 +32,8 @@ cdef inline void head_skip_tombstones(queue *q, subqueue *s) noexcept nogil:
         if s.head_idx == c.cap:
             s.head = chunk_next(c)
             s.head_idx = 0
-            if chunk_retire(c):
-                drop_chunk(q, c)
+            s.chunks_dropped += 1
+            drop_chunk(q, c)
             c = s.head
         elif s.has_tombstones and is_tombstone(c, s.head_idx):
             s.head_idx += 1

@@ -1,8 +1,8 @@
 # The sizes of the items of a sub-queue (_mq.pxd). Private.
 #
 # A sized sub-queue keeps a size for each item, in its chunk, and maxsize limits their sum. Puts go through
-# put_run_once() and put_front_once() with sizes. Two sums stand for one: what was put, and what left. Each has one side
-# as its writer, as `tail_seq` and `head_seq` have.
+# put_run_once() with sizes. Two sums stand for one: what was put, and what left. Each has one side as its writer, as
+# `tail_seq` and `head_seq` have.
 #
 # Invariants
 #   S1  size_put - size_removed, modulo 2**64, is the sum of the sizes inside. Under both locks it is exact; under the

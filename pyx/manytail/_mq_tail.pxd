@@ -14,7 +14,7 @@ from manytail._mq_sizes cimport *
 
 # --------------------------------------------------------------------------------------------------------------- chunks
 cdef inline void drop_chunk(queue *q, chunk *c) noexcept nogil:
-    """Free a chunk without pins, or keep it as the spare."""
+    """Free a chunk, or keep it as the spare."""
     cdef uintptr_t old = 0
     if c.size_class == SPARE_CLASS:
         # pairs with: mt_xchg_acq_rel in new_chunk

@@ -1057,15 +1057,15 @@ cdef class SubQueue(Root):
             if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
                 to_post = NULL
                 with nogil:
-                    r = put_run_unposted(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, False,
-                                         &to_post, &forward)
+                    r = put_run_unposted(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done,
+                                         False, &to_post, &forward)
                     mt_let_go_of_gil_first()
                 leave_bulk(s.mq)
                 post(to_post)
                 if forward:
                     forward_room(s, True)
             else:
-                r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, &done, True)
+                r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done, True)
             count[0] += done
             if r != MT_OK and not again(&p, 1, &r, deadline):
                 refuse(r, s)
@@ -1080,8 +1080,8 @@ cdef class SubQueue(Root):
         # because it may have a length and an iteration of its own.
         if type(items) is not tuple and (type(items) is not list or not self.s.gil_locked or self.s.bounded):
             whole = tuple(items)
-        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), True,
-                          deadline, count, True)
+        r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), NULL, len(whole), False,
+                          True, deadline, count, True)
         return refuse(r, self.s)
 
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1:
@@ -1101,8 +1101,8 @@ cdef class SubQueue(Root):
                     measured += 1
             except Exception as error:
                 failure = error
-            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured, True,
-                              deadline, count, True)
+            r = put_run_until(self.s.mq, self.s, <const uintptr_t *>PySequence_Fast_ITEMS(whole), sizes, measured,
+                              False, True, deadline, count, True)
             if r != MT_OK:
                 self.refuse_put(r, sizes[count[0]])
         finally:
@@ -1214,7 +1214,7 @@ cdef int64_t locked_value_i64(queue *q, int64_t *field) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc_clear         # __dealloc__ needs `sub`; a cycle breaks at the items of `sub` or at `batch`
+@cython.no_gc_clear         # each step needs `sub`; a cycle breaks at the items of `sub` or at `batch`
 cdef class SubQueueIterator:
     """Iterates over a sub-queue in snapshots of up to SNAPSHOT items; between them no lock is held."""
     cdef SubQueue sub
@@ -1228,10 +1228,6 @@ cdef class SubQueueIterator:
         self.sub = sub
         position_open(&self.k)
         self.batch = []
-
-    def __dealloc__(self):
-        if self.sub is not None:
-            position_close(self.sub.s.mq, &self.k)
 
     def __iter__(self):
         return self
@@ -1278,7 +1274,7 @@ cdef class SubQueueIterator:
     cdef bint discard_last(self):
         """Remove the item that __next__ returned last. False: it has been taken."""
         cdef uint32_t i = self.next_item - 1
-        cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.chunk, self.k.slots[i], self.k.items[i], True)
+        cdef bint removed = discard_at(self.sub.s.mq, self.sub.s, self.k.positions[i], self.k.items[i], True)
         if removed and not self.sub.raw:
             Py_DECREF_raw(<PyObject *>self.k.items[i])      # the slot's reference; the caller has another one
         return removed

@@ -127,16 +127,12 @@ cdef inline void head_admit_all(pool *p, lane *ln, wait_node **to_post) noexcept
 
 
 # ------------------------------------------------------------------------------------------------------ states of lanes
-cdef inline bint head_may_run(lane *ln) noexcept nogil:
-    return not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
-
-
 cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
     """Restore W1. A lane that becomes enabled keeps the rest of its quantum, at the front of its ring."""
     cdef queue *q = p.q
     cdef subqueue *s = ln.s
     cdef uint32_t quantum = s.quantum_left
-    cdef bint show = head_may_run(ln)
+    cdef bint show = not ln.paused and (ln.max_running <= 0 or ln.active < ln.max_running)
     if not s.attached or show == (s.enabled != 0):
         return
     s.enabled = show
@@ -189,13 +185,6 @@ cdef inline int64_t head_call_workers(pool *p, lane *ln, wait_node **to_post) no
         start += head_call_worker(p, to_post)
         n -= 1
     return start
-
-
-cdef inline int64_t head_lanes_ready(pool *p) noexcept nogil:
-    cdef int64_t n = 0
-    for i in range(p.q.ready.best.n):
-        n += (<ready_level *>p.q.ready.best.items[i].member).nready
-    return n
 
 
 # ------------------------------------------------------------------------------------------------------------------ put
@@ -373,33 +362,15 @@ cdef inline bint withdraw_item(pool *p, lane *ln, int64_t position, uintptr_t it
     """Remove an item at any position of its lane, by a tombstone. 0: it is not there, because it was taken.
     *drop_lane: as finish_item() returns."""
     cdef wait_node *to_post = NULL
-    cdef subqueue *s = ln.s
-    cdef bint there
     drop_lane[0] = False
     lock_take(p.q, True)
-    head_count(s)                  # updates the getters' copy of the count, which head_holds() uses
-    c = head_chunk_at(s, position)
-    there = c != NULL and head_holds(s, c, <uint32_t>(position - c.base)) and chunk_items(c)[position - c.base] == item
+    there = head_discard(p.q, ln.s, position, item, True, &to_post)
     if there:
-        set_tombstone(c, <uint32_t>(position - c.base))
-        s.ntombstones += 1
-        s.has_tombstones = 1
-        head_popped(p.q, s, 1, True, &to_post)
         p.pending -= 1
-        if s.ready.listed and head_empty(s):
-            head_unlist(p.q, s)
-        head_drop_dead_chunk(p.q, s, c)
         head_admit(p, ln, &to_post)
         drop_lane[0] = head_check_idle(ln, &to_post)
     unlock_take_and_post(p.q, to_post)
     return there
-
-
-cdef inline chunk *head_chunk_at(subqueue *s, int64_t position) noexcept nogil:
-    cdef chunk *c = s.head
-    while c != NULL and position >= c.base + c.cap:
-        c = chunk_next(c) if c != s.tail else NULL
-    return c if c != NULL and position >= c.base else NULL
 
 
 cdef inline bint take_away(pool *p, lane *ln, uintptr_t *item, bint *drop_lane) noexcept nogil:
@@ -527,7 +498,9 @@ cdef inline bint check_idle(pool *p, lane *ln) noexcept nogil:
 cdef inline int64_t missing_tasks(pool *p) noexcept nogil:
     """How many executor tasks the caller has to submit so that each ready lane has one; they are counted in `tasks`."""
     lock_take(p.q, True)
-    cdef int64_t n = head_lanes_ready(p) - p.tasks
+    cdef int64_t n = -p.tasks
+    for i in range(p.q.ready.best.n):
+        n += (<ready_level *>p.q.ready.best.items[i].member).nready
     if n > 0:
         p.tasks += n
     unlock_take(p.q)

@@ -84,14 +84,14 @@ static int put_some(int p, int *made, int *tail) {
         sizes[i] = (int64_t)native_random(8);
     }
     if (s->sized && kind < 3) {
-        r = MQ_PUT(put_run_until)(s->mq, s, items, sizes, n, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
+        r = MQ_PUT(put_run_until)(s->mq, s, items, sizes, n, 0, 0, WAITING(deadline_in)(some_timeout()), &count, 0);
     } else if (s->sized) {
         r = MQ_PUT(put_until)(s->mq, s, items[0], &sizes[0], kind == 3, WAITING(deadline_in)(some_timeout()), 0);
         count = r == MT_OK;
     } else if (kind < 3) {
         r = MQN(put_run_within)(s, items, n, some_timeout(), &count);
     } else {
-        r = kind == 3 ? MQ_PUT(put_front_once)(s->mq, s, items[0], NULL, 0)
+        r = kind == 3 ? MQ_PUT(put_until)(s->mq, s, items[0], NULL, 1, WAITING(deadline_in)(some_timeout()), 0)
                       : MQN(put_within)(s, items[0], some_timeout());
         count = r == MT_OK;
     }
@@ -196,13 +196,12 @@ static void walk_and_discard(mq_subqueue *s) {
     do {
         MQ_ITERATE(position_step)(m.q, s, &k, 0);
         for (uint32_t i = 0; i < k.n; i++) {
-            if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.chunk, k.slots[i], k.items[i], 0)) {
+            if (native_random(4) == 0 && MQ_CLEAR(discard_at)(m.q, s, k.positions[i], k.items[i], 0)) {
                 ((cell *)k.items[i])->seen++;
                 discarded++;
             }
         }
     } while (k.n && native_random(8));
-    MQ_ITERATE(position_close)(m.q, &k);
     settle(discarded);
 }
 
@@ -212,7 +211,7 @@ static int64_t clear(mq_subqueue *s) {
     chunk *chain;
     uint32_t first = 0, last = 0;
     int64_t dropped = 0, n = MQ_CLEAR(clear_subqueue)(s->mq, s, &chain, &first, &last, 0);
-    MQ_CLEAR(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped, 0);
+    MQ_CLEAR(drop_chain)(s->mq, chain, first, last, drop_cell, &dropped);
     CHECK(n == dropped, "cleared %d items, counted %d", (int)dropped, (int)n);
     return n;
 }

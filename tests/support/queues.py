@@ -2,9 +2,8 @@
 import _thread
 import functools
 import operator
-import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from queue import Empty
 from typing import Any
 

@@ -165,7 +165,7 @@ def up_and_down(chance):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("policy", ["block", "drop_oldest"])
 def test_sorted_with_thousands(seed, policy):
-    """The index fills, shares, splits and drops leaves. Order, ties and the age of the oldest stay right throughout."""
+    """The index fills, splits and drops leaves. Order, ties and the age of the oldest stay right throughout."""
     chance = random.Random(seed)
     queue, model, put_at = SortedEntryQueue("q", key=lambda item: item[0], overflow=policy), [], {}
     subscription = queue.subscribe()
@@ -207,7 +207,7 @@ PLACES = [place for place in range(767) if place % EVERY == 0 or place in ENDS]
     "gone", [(), range(100), range(260, 400), range(600, 700)], ids=["none", "first", "middle", "last"]
 )
 def test_sorted_at_every_place_of_full_leaves(gone):
-    """A leaf has up to 256 entries. A full leaf shares with a neighbour that has free slots, or is split."""
+    """A leaf has up to 256 entries. A full leaf is split."""
     rising = list(range(0, 2 * 766, 2))         # fills three leaves except one slot each in the first and the second
     for place in PLACES:
         queue = SortedEntryQueue("q", key=int)

@@ -335,7 +335,6 @@ struct chunks : suite<queue_suite, 3> {
                 last = k.items[i];
             }
         } while (k.n);
-        MQ_ITERATE(position_close)(q, &k);
     }
 };
 
