@@ -91,6 +91,7 @@ def test_a_subscriber_that_goes_while_an_exception_is_raised_leaves_it_alone():
     assert queue.subscribers == 0
 
 
+@collecting
 def test_no_message_stays_whatever_meets_whatever():
     queue, alive = PubSubQueue(maxsize=50), weakref.WeakSet()
 
