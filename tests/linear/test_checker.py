@@ -1,14 +1,12 @@
 """The checkers themselves: what they do with any specification, and wrong queues that they must catch."""
-from contextlib import suppress
-from queue import Empty
-
 import pytest
 
 from linear.checker import Maybe, NotLinearizable, check, linearization
 from linear.history import Call, record
 from linear.multiqueue_plans import MultiQueuePlan
 from linear.multiqueue_spec import MultiQueueSpec, Tail
-from manytail import MultiQueue, ShutDown
+from linear.patterns import Got, Nothing, Put, bad_patterns
+from linear.toys import Forgetful
 
 
 class Register:
@@ -99,16 +97,6 @@ def test_steps_keep_their_order_and_the_last_is_not_left_out(log):
 
 
 # ------------------------------------------------------------------------------------------------ wrong queues
-class Forgetful(MultiQueue):
-    """Drops an item with each one that it gives: histories of real threads are recorded and refused."""
-
-    def get_with_key(self, block=True, timeout=None):
-        taken = super().get_with_key(block, timeout)
-        with suppress(Empty, ShutDown):
-            super().get_with_key(False)
-        return taken
-
-
 def explained(seed):
     """Whether an order explains what a wrong queue does."""
     plan = MultiQueuePlan(seed)
@@ -118,3 +106,41 @@ def explained(seed):
 
 def test_a_wrong_queue_is_caught():
     assert not all(map(explained, range(1000)))
+
+
+# ------------------------------------------------------------------------------------------------ bad patterns
+def in_row(*items, tail="a", at=0, priority=0):
+    return [Put(item, tail, at + 10 * n, at + 10 * n + 5, priority) for n, item in enumerate(items)]
+
+
+def test_a_right_run_shows_no_bad_pattern():
+    puts = in_row(1, 2, 3) + in_row(4, 5, tail="b", priority=1)
+    gots = [Got(1, 3, 8), Got(2, 12, 40), Got(3, 20, 41), Got(4, 50, 51), Got(5, 60, 61)]
+    nothings = [Nothing(0, 1), Nothing(4, 6), Nothing(62, 70)]
+    assert bad_patterns(puts, gots, nothings) == []
+
+
+PATTERNS = {
+    "got never put": ([Got(9, 0, 1)], []),
+    "got before it was put": ([Got(2, 0, 1), Got(1, 2, 3)], []),
+    "got twice": ([Got(1, 6, 7), Got(1, 8, 9), Got(2, 30, 31), Got(3, 32, 33)], []),
+    "order inverted": ([Got(2, 30, 31), Got(1, 32, 33), Got(3, 34, 35)], []),
+    "never got": ([Got(1, 30, 31), Got(3, 34, 35)], []),
+    "passed over": ([Got(4, 30, 31), Got(1, 32, 33), Got(2, 34, 35), Got(3, 36, 37)], []),
+    "empty while surely non-empty": ([Got(1, 30, 31), Got(2, 32, 33), Got(3, 34, 35)], [Nothing(6, 7)]),
+    # No single item covers it, two together do.
+    "surely non-empty": ([Got(1, 17, 40), Got(2, 18, 41), Got(3, 34, 42)], [Nothing(16, 33)]),
+}
+
+
+@pytest.mark.parametrize("what", PATTERNS)
+def test_a_bad_pattern_is_found(what):
+    gots, nothings = PATTERNS[what]
+    puts = in_row(1, 2, 3) + in_row(4, tail="b", priority=1)
+    found = bad_patterns(puts, gots, nothings)
+    assert any(what in words for words in found), found
+
+
+def test_values_of_long_runs_are_unique():
+    with pytest.raises(ValueError, match="unique"):
+        bad_patterns(in_row(1, 1), [])

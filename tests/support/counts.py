@@ -4,10 +4,10 @@
 `make test-freethreaded` and `make asan` run tests again that `make test` runs, on another build. They set
 MANYTAIL_PART=4: count() and part() then give a quarter of the small number. some() does not change.
 
-A variable of its own sets one kind alone: MANYTAIL_HISTORIES (small histories of each kind), MANYTAIL_ROUNDS
-(rounds of each call that waits with each call that wakes it), MANYTAIL_CANCELLATIONS (cancelled coroutines of each such
-pair), MANYTAIL_SCRIPTS (random scripts of the broker), MANYTAIL_SEEDS (simulated worlds), MANYTAIL_FUZZ (cases of each
-fuzzer).
+A variable of its own sets one kind alone: MANYTAIL_HISTORIES (small histories of each kind), MANYTAIL_ITEMS (items of
+each thread of a long history), MANYTAIL_ROUNDS (rounds of each call that waits with each call that wakes it),
+MANYTAIL_CANCELLATIONS (cancelled coroutines of each such pair), MANYTAIL_SCRIPTS (random scripts of the broker),
+MANYTAIL_SEEDS (simulated worlds), MANYTAIL_FUZZ (cases of each fuzzer).
 """
 
 import os

@@ -2,6 +2,7 @@
 import _thread
 import functools
 import operator
+import time
 from array import array
 from collections.abc import Iterator
 from queue import Empty
@@ -55,3 +56,12 @@ def with_interrupt_pending(call: Any, *args: Any, **kwargs: Any) -> None:
     """Call with a Ctrl-C that came just before. `map` and `operator.call` run no bytecode between the two calls, so the
     interpreter cannot raise it earlier: the call itself has to notice."""
     list(map(operator.call, (_thread.interrupt_main, functools.partial(call, *args, **kwargs))))
+
+
+def keeping_the_gil(seconds: float, call: Any) -> None:
+    """Let no other thread run for so many seconds (with a GIL), then call: as after a long C call. The timeout of a
+    shorter wait passes in that time, but the waiter cannot leave before `call` has run."""
+    began = time.perf_counter()
+    sum(range(1_000_000))
+    rate = 1_000_000 / (time.perf_counter() - began)
+    list(map(operator.call, (functools.partial(sum, range(int(seconds * rate))), call)))
