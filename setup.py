@@ -36,7 +36,7 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 # two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
 MAPPING = ("_leased", "_ledger", "_limits")
-QUEUES = ("_listener", "_timer")  # of entry queues: optimised for speed, as the rest of the core
+QUEUES = ("_lanes", "_listener", "_timer")  # beside the core: optimised for speed, as the core is
 PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
 
 DIRECTIVES = {

@@ -1,13 +1,11 @@
 """Types of the entry queues; what each member does is said in its docstring and in docs/."""
 
-import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from types import GenericAlias
 from typing import (
     Any,
     Generic,
     Literal,
-    NamedTuple,
     NoReturn,
     TypeAlias,
     TypedDict,
@@ -20,6 +18,9 @@ from typing import (
 from typing_extensions import disjoint_base
 
 from manytail._subscriptions import Subscription
+from manytail._values import DeadReason as DeadReason
+from manytail._values import EntryState as EntryState
+from manytail._values import QueueStats as QueueStats
 
 _T = TypeVar("_T")
 
@@ -46,39 +47,6 @@ class _PutOptions(TypedDict, total=False):
     delay: float
     group: Hashable | None
     origin: object | None
-
-class EntryState(enum.IntEnum):
-    AVAILABLE = 0
-    HELD = 1
-    ACQUIRED = 2
-    DEQUEUED = 3
-    DELETED = 4
-
-class DeadReason(enum.StrEnum):
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    MAX_DELIVERIES = "max_deliveries"
-    OVERFLOW = "overflow"
-    DELETED = "deleted"
-
-class QueueStats(NamedTuple):
-    available: int
-    acquired: int
-    held: int
-    depth: int
-    enqueued: int
-    delivered: int
-    acked: int
-    released: int
-    expired: int
-    rejected: int
-    dropped: int
-    purged: int
-    dead_lettered: int
-    selector_errors: int
-    high_water: int
-    subscriptions: int
-    oldest_age: float | None
 
 @final
 class Entry(Generic[_T]):

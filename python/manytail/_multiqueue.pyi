@@ -1,10 +1,13 @@
 """Types of the MultiQueue; what each member does is said in its docstring and in docs/."""
 
-from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, final
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, final
 
 from typing_extensions import disjoint_base
+
+from manytail._values import MultiQueueStats as MultiQueueStats
+from manytail._values import SubQueueView as SubQueueView
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
@@ -12,25 +15,6 @@ _T = TypeVar("_T")
 _Selection: TypeAlias = (
     Literal["round_robin", "weighted", "oldest"] | Callable[[Sequence[SubQueue[_K, _T]]], SubQueue[_K, _T]]
 )
-
-class MultiQueueStats(NamedTuple):
-    qsize: int
-    subqueues: int
-    enabled: int
-    getters_waiting: int
-    putters_waiting: int
-    put: int
-    got: int
-
-class SubQueueView(Mapping[_K, SubQueue[_K, _T]]):
-    def __init__(self, subs: dict[_K, SubQueue[_K, _T]]) -> None: ...
-    def __getitem__(self, key: _K) -> SubQueue[_K, _T]: ...
-    def __contains__(self, key: object) -> bool: ...
-    def __iter__(self) -> Iterator[_K]: ...
-    def __len__(self) -> int: ...
-    def keys(self) -> KeysView[_K]: ...
-    def values(self) -> ValuesView[SubQueue[_K, _T]]: ...
-    def items(self) -> ItemsView[_K, SubQueue[_K, _T]]: ...
 
 @disjoint_base
 class MultiQueue(Generic[_K, _T]):

@@ -1,15 +1,14 @@
 """Types of the work pool; what each member does is said in its docstring and in docs/design/workpool.md."""
 
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar, final
+from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-_Lane = TypeVar("_Lane", bound="BaseLane")
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 UNSET: Any
 
@@ -82,13 +81,11 @@ class Call:
 
 class KeyedFuture(Call, Future[_T]): ...
 
-class LaneReference(weakref.ref[BaseLane]):
-    number: int
-
 @final
-class LaneTable:
+class Buckets(Generic[_Tuple]):
     def __len__(self) -> int: ...
-    def get(self, key: Hashable, make: Callable[[Any], _Lane]) -> _Lane: ...
+    def get(self, number: int) -> _Tuple: ...
+    def replace(self, number: int, old: _Tuple, new: _Tuple) -> bool: ...
 
 @disjoint_base
 class Dispatcher(WorkPool):

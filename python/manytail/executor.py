@@ -32,9 +32,10 @@ from queue import Empty
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from manytail import MultiQueue, _workpool
+from manytail._lanes import LaneTable
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
 from manytail._sync import Event, start_thread
-from manytail._workpool import UNSET, LaneTable, WorkPool, disown
+from manytail._workpool import UNSET, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
 

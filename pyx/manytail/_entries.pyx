@@ -41,13 +41,12 @@ from manytail._lifecycle cimport *
 from manytail._root cimport clear_by_breaking_cycles
 from manytail._waiting cimport *
 
-import enum
 import math
 from collections.abc import Mapping
 from types import GenericAlias, MappingProxyType
-from typing import NamedTuple
 
 from manytail._timer import DeadLetterThread, Timer
+from manytail._values import DeadReason, EntryState, QueueStats
 from manytail.errors import Full, ShutDown
 
 registry.objects = True
@@ -61,52 +60,6 @@ cdef extern from *:
 
 cdef bint in_timer_thread() noexcept:
     return mt_timer_thread
-
-
-class EntryState(enum.IntEnum):
-    """The state of an entry. HELD: not available before a time. DEQUEUED and DELETED: dead."""
-
-    AVAILABLE = 0
-    HELD = 1
-    ACQUIRED = 2
-    DEQUEUED = 3
-    DELETED = 4
-
-
-class DeadReason(enum.StrEnum):
-    """Why an entry went to the dead letter."""
-
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    MAX_DELIVERIES = "max_deliveries"
-    OVERFLOW = "overflow"
-    DELETED = "deleted"
-
-
-class QueueStats(NamedTuple):
-    """What EntryQueue.stats() returns: a consistent snapshot, taken under the order lock.
-
-    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: by overflow, replacement, max_deliveries
-    or shutdown. dead_lettered: those of rejected, expired and dropped that went to the dead letter. high_water: the
-    largest depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
-
-    available: int
-    acquired: int
-    held: int
-    depth: int
-    enqueued: int
-    delivered: int
-    acked: int
-    released: int
-    expired: int
-    rejected: int
-    dropped: int
-    purged: int
-    dead_lettered: int
-    selector_errors: int
-    high_water: int
-    subscriptions: int
-    oldest_age: float | None
 
 
 cdef tuple STATES = tuple(EntryState)

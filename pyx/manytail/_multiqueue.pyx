@@ -31,26 +31,11 @@ from manytail._mq_life cimport *
 from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed
 from manytail._root cimport clear_by_breaking_cycles
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
+from manytail._values import MultiQueueStats, SubQueueView
 from manytail.errors import Empty, Full, ShutDown
 
 cdef object NOTHING = object()
 cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, "oldest": MT_OLDEST}
-
-
-class MultiQueueStats(NamedTuple):
-    """What MultiQueue.stats() returns. No get, and no change of the sub-queues, comes between two of its numbers. Puts
-    may: put >= got + qsize."""
-
-    qsize: int
-    subqueues: int
-    enabled: int
-    getters_waiting: int
-    putters_waiting: int
-    put: int
-    got: int
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
@@ -823,39 +808,6 @@ cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
         return
     ready_remove(&q.ready, &s.ready)
     ready_append(&q.ready, &s.ready, 0)
-
-
-class SubQueueView(Mapping):
-    """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
-
-    __slots__ = ("_subs",)
-
-    def __init__(self, subs):
-        self._subs = subs
-
-    def __getitem__(self, key):
-        return self._subs[key]
-
-    def __contains__(self, key):
-        return key in self._subs
-
-    def __iter__(self):
-        return iter(list(self._subs))
-
-    def __len__(self):
-        return len(self._subs)
-
-    def keys(self):
-        return self._subs.copy().keys()
-
-    def values(self):
-        return self._subs.copy().values()
-
-    def items(self):
-        return self._subs.copy().items()
-
-    def __repr__(self):
-        return f"{type(self).__name__}({self._subs!r})"
 
 
 # ------------------------------------------------------------------------------------------------------------- SubQueue

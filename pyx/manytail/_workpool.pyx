@@ -2,7 +2,7 @@
 
 _wp.pxd has the algorithm, its source and its invariants. There are two faces:
 - WorkPool and Lane, for manytail.executor. The pool has threads of its own, which take one item at a time. An item is a
-  call with its Future. LaneTable finds the lane of a key.
+  call with its Future. LaneTable in _lanes.py finds the lane of a key.
 - Dispatcher and SerialLane, for callbacks that run one at a time and in order on any executor (the broker uses them).
   For each lane that becomes ready one executor task is submitted, which serves the next ready lane for a block of
   items.
@@ -24,7 +24,6 @@ from manytail._wp cimport *
 
 import logging
 import threading
-import weakref
 from concurrent.futures import Future
 
 cdef class BaseLane(Root)
@@ -661,62 +660,33 @@ cdef object CALL = KeyedFuture
 
 
 # --------------------------------------------------------------------------------------------------------- lanes by key
-class LaneReference(weakref.ref):
-    """A weak reference to a lane, with the hash of the lane's key."""
-    __slots__ = ("number",)
-
-
 @cython.final
 @cython.no_gc_clear     # finalizers in a dead cycle may ask for lanes
-cdef class LaneTable:
-    """A hash table of weak references to lanes, by key. The entry of a lane that is collected is removed.
+cdef class Buckets:
+    """Hash -> bucket of a LaneTable: a tuple. It is () if there is none.
 
-    A bucket is an immutable tuple of the (key, LaneReference) with one hash. Keys are compared with no lock held: `==`
-    is user code, and may wait for a thread that asks for a lane. A bucket is replaced by compare-and-swap; if it has
-    changed, the keys are compared again. Removing an entry compares no keys.
-    Progress: lock-free, except a short critical section on the free-threaded build."""
-    # Hash -> bucket; used only in a critical section of the table, so the dict's own lock is never contended.
+    The dict is used only in a critical section of this, so its own lock is never contended: a wait for that would let
+    the critical section go."""
     cdef dict buckets
-    cdef object forgotten       # callback of the references, which removes their entries
-    cdef object __weakref__
 
     def __cinit__(self):
         self.buckets = {}
-        self.forgotten = forget_lane(weakref.ref(self))
 
     def __len__(self):
-        """The number of entries."""
+        """The number of entries in all buckets."""
         cdef list buckets
         with cython.critical_section(self):
             buckets = list(self.buckets.values())
         return sum([len(bucket) for bucket in buckets])
 
-    def get(self, key, make):
-        """The lane of that key. If there is none, or it is closed, make(key) makes one."""
-        cdef object number = hash(key)
-        cdef object made = None
-        cdef BaseLane known
-        cdef tuple bucket, entry
-        while True:
-            bucket = self.bucket_of(number)
-            entry = entry_of(bucket, key)
-            known = None if entry is None else entry[1]()
-            if known is not None and not is_closed(&known.ln):
-                return known
-            if made is None:
-                made = make(key)
-                reference = LaneReference(made, self.forgotten)
-                reference.number = number
-            if self.replace(number, bucket, (*[other for other in bucket if other is not entry], (key, reference))):
-                return made
-
-    cdef tuple bucket_of(self, object number):
+    def get(self, number):
+        """The bucket of a hash."""
         with cython.critical_section(self):
             return <tuple>self.buckets.get(number, ())
 
-    cdef bint replace(self, object number, tuple old, tuple new) except -1:
+    def replace(self, number, tuple old, tuple new):
         """Compare-and-swap of a bucket. False: it is not `old`. Between the comparison and the change nothing is
-        allocated that could run the collector, and with it forget()."""
+        allocated that could run the collector, and with it a call of this."""
         with cython.critical_section(self):
             if <tuple>self.buckets.get(number, ()) is not old:
                 return False
@@ -725,30 +695,6 @@ cdef class LaneTable:
             else:
                 del self.buckets[number]
         return True
-
-    cdef int forget(self, object reference) except -1:
-        cdef tuple bucket, rest
-        while True:
-            bucket = self.bucket_of(reference.number)
-            rest = tuple([entry for entry in bucket if entry[1] is not reference])
-            if len(rest) == len(bucket) or self.replace(reference.number, bucket, rest):
-                return 0
-
-
-cdef object forget_lane(object table_reference):
-    """The callback of the references. It must not keep the table alive."""
-    def forgotten(reference):
-        table = table_reference()
-        if table is not None:
-            (<LaneTable>table).forget(reference)
-    return forgotten
-
-
-cdef tuple entry_of(tuple bucket, object key):
-    for entry in bucket:
-        if entry[0] is key or entry[0] == key:
-            return entry
-    return None
 
 
 # ------------------------------------------------------------------------------------------------ lanes on any executor

@@ -33,13 +33,13 @@ EXTENSIONS = [
     *("_nogil", "_queue", "_timer", "_entries", "_orders", "_subscriptions", "_listener", "_consumers", "_pubsub"),
     *("_workpool", "_sections", "_timings"),
 ]
-LEAVES = {"errors", "_selectors"}  # Python modules that extension modules use; they import only each other
+LEAVES = {"errors", "_selectors", "_values"}  # Python modules that extension modules use; they import only each other
 SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
 
 # What a part above the core may import from manytail, besides itself.
 ALLOWED = {
     "queue": SHARED | {"manytail._queue"},
-    "executor": SHARED | {"manytail._sync", "manytail._workpool"},
+    "executor": SHARED | {"manytail._lanes", "manytail._sync", "manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._sync", "manytail.executor"},
     "mapping": SHARED | {"manytail._sync", "manytail._timings", "manytail._checks", "manytail._progress"},
     "arrow": SHARED | {"manytail._timings", "manytail._checks", "manytail.mapping"},

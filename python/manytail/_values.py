@@ -1,0 +1,116 @@
+"""What the methods of the queues return that holds no lock: statistics, states, reasons, and a view of sub-queues."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import NamedTuple, TypeVar
+
+_K = TypeVar("_K")
+_S = TypeVar("_S")
+
+
+class MultiQueueStats(NamedTuple):
+    """What MultiQueue.stats() returns. No get, and no change of the sub-queues, comes between two of its numbers. Puts
+    may: put >= got + qsize."""
+
+    qsize: int
+    subqueues: int
+    enabled: int
+    getters_waiting: int
+    putters_waiting: int
+    put: int
+    got: int
+
+
+class SubQueueView(Mapping[_K, _S]):
+    """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
+
+    __slots__ = ("_subs",)
+
+    def __init__(self, subs: dict[_K, _S]) -> None:
+        self._subs = subs
+
+    def __getitem__(self, key: _K) -> _S:
+        return self._subs[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._subs
+
+    def __iter__(self) -> Iterator[_K]:
+        return iter(list(self._subs))
+
+    def __len__(self) -> int:
+        return len(self._subs)
+
+    def keys(self) -> KeysView[_K]:
+        return self._subs.copy().keys()
+
+    def values(self) -> ValuesView[_S]:
+        return self._subs.copy().values()
+
+    def items(self) -> ItemsView[_K, _S]:
+        return self._subs.copy().items()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._subs!r})"
+
+
+class EntryState(enum.IntEnum):
+    """The state of an entry. HELD: not available before a time. DEQUEUED and DELETED: dead."""
+
+    AVAILABLE = 0
+    HELD = 1
+    ACQUIRED = 2
+    DEQUEUED = 3
+    DELETED = 4
+
+
+class DeadReason(enum.StrEnum):
+    """Why an entry went to the dead letter."""
+
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    MAX_DELIVERIES = "max_deliveries"
+    OVERFLOW = "overflow"
+    DELETED = "deleted"
+
+
+class QueueStats(NamedTuple):
+    """What EntryQueue.stats() returns: a consistent snapshot, taken under the order lock.
+
+    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: by overflow, replacement, max_deliveries
+    or shutdown. dead_lettered: those of rejected, expired and dropped that went to the dead letter. high_water: the
+    largest depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
+
+    available: int
+    acquired: int
+    held: int
+    depth: int
+    enqueued: int
+    delivered: int
+    acked: int
+    released: int
+    expired: int
+    rejected: int
+    dropped: int
+    purged: int
+    dead_lettered: int
+    selector_errors: int
+    high_water: int
+    subscriptions: int
+    oldest_age: float | None
+
+
+class PubSubStats(NamedTuple):
+    """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
+
+    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
+    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
+    over them."""
+
+    retained: int
+    published: int
+    subscribers: int
+    slowest_lag: int
+    dropped: int
