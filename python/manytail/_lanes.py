@@ -47,21 +47,21 @@ class LaneTable:
     def get(self, key: Hashable, make: Callable[[Any], _Lane]) -> _Lane:
         """The lane of that key. If there is none, or it is closed, make(key) makes one."""
         number = hash(key)
-        made: _Lane | None = None
+        made: tuple[_Lane, _Entry] | None = None
         while True:
             bucket = self._buckets.get(number)
             entry = _entry_of(bucket, key)
             known: Any = None if entry is None else entry[1]()
             if known is not None and not known.closed:
-                lane: _Lane = known
-                return lane
+                return known  # type: ignore[no-any-return]
             if made is None:
-                made = make(key)
-                reference = LaneReference(made, self._forgotten)
+                lane = make(key)
+                reference = LaneReference(lane, self._forgotten)
                 reference.number = number
+                made = lane, (key, reference)
             others = [other for other in bucket if other is not entry]
-            if self._buckets.replace(number, bucket, (*others, (key, reference))):
-                return made
+            if self._buckets.replace(number, bucket, (*others, made[1])):
+                return made[0]
 
     def _forget(self, reference: LaneReference) -> None:
         while True:
