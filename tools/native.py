@@ -2,8 +2,8 @@
 
     native.py tsan      the drivers, tests/native/drive*.c, under ThreadSanitizer; then the extension modules in a
                         free-threaded CPython (smoke.py)
-    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core, tests/contract
-                        and the queues of tests/stdlib_queue, in an instrumented build
+    native.py asan      the drivers under AddressSanitizer, LeakSanitizer and UBSan; then tests/core, tests/contract,
+                        the long runs of tests/linear and the queues of tests/stdlib_queue, in an instrumented build
     native.py model     the kernels in the model checker (relacy), as many suites at once as there are cores
 
     native.py tsan -- -r 1000 mixed         arguments for the programs: only these run then
@@ -186,8 +186,8 @@ def runtime(*names):
 
 
 def suite_under_asan(tree):
-    """tests/core, tests/contract, and manytail.queue's own tests, with instrumented extension modules. The interpreter
-    is not instrumented, so its leaks do not count.
+    """tests/core, tests/contract, loads of threads, and manytail.queue's own tests, with instrumented extension modules.
+    The interpreter is not instrumented, so its leaks do not count.
 
     What tests repeat, they repeat a quarter as often as in `make test` (tests/support/counts.py).
     Left out: tests of resident memory, which includes freed memory that ASan holds back; and the one of when the GIL is
@@ -213,6 +213,7 @@ def suite_under_asan(tree):
         "--deselect=tests/core/test_index_multiqueue.py::test_bulk_calls_release_the_gil",
         tree.root / "tests" / "core",
         tree.root / "tests" / "contract",
+        tree.root / "tests" / "linear" / "test_long_runs.py",
         tree.root / "tests" / "stdlib_queue" / "test_contract.py",
         tree.root / "tests" / "stdlib_queue" / "test_modes.py",
     ]
