@@ -2,13 +2,18 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import GenericAlias
-from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
-from manytail._values import PubSubStats as PubSubStats
-
 _T = TypeVar("_T")
+
+class PubSubStats(NamedTuple):
+    retained: int
+    published: int
+    subscribers: int
+    slowest_lag: int
+    dropped: int
 
 @disjoint_base
 class PubSubQueue(Generic[_T]):

@@ -100,17 +100,3 @@ class QueueStats(NamedTuple):
     high_water: int
     subscriptions: int
     oldest_age: float | None
-
-
-class PubSubStats(NamedTuple):
-    """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
-
-    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
-    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
-    over them."""
-
-    retained: int
-    published: int
-    subscribers: int
-    slowest_lag: int
-    dropped: int

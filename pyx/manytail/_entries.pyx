@@ -1491,11 +1491,13 @@ timer = Timer(_on_timer, _report, dead_letters.request)
 
 def _after_fork_in_child():
     forget_other_threads(&registry, PyThread_get_thread_ident())
-    services = timer, dead_letters
-    for service in services:
-        service.begin_again()
-    for service in services:        # after both: the timer thread makes requests of the dead-letter thread
-        service.restart()
+    timer.begin_again()
+    dead_letters.begin_again()
 
 
-at_fork(_after_fork_in_child)
+def _begin_in_child():
+    timer.restart()
+    dead_letters.restart()
+
+
+at_fork(_after_fork_in_child, None, None, _begin_in_child)

@@ -15,7 +15,7 @@ ctypedef struct mt_registry:
 
 cdef mt_registry multiqueues
 
-cdef int at_fork(object in_child, object before=*, object in_parent=*) except -1
+cdef int at_fork(object in_child, object before=*, object in_parent=*, object begin=*) except -1
 cdef int tell_of_forks(object owner) except -1
 
 cdef int64_t int_argument(str name, object value, str expected, int64_t least=*) except? -7

@@ -41,22 +41,25 @@ cdef extern from "manytail/pygc.h":
 # ---------------------------------------------------------------------------------------------------------------- forks
 # The one place that registers with os. Functions run in the order of registration, which is the order of imports: a
 # pool is repaired after the queue that it is built on.
-cdef list before_fork = [], after_in_parent = [], after_in_child = []
+cdef list before_fork = [], after_in_parent = [], after_in_child = [], begin_in_child = []
 cdef dict owners = {}       # id of a reference -> the reference, to an object whose _after_fork() is called
 
 
-cdef int at_fork(object in_child, object before=None, object in_parent=None) except -1:
-    """Call these functions around each os.fork(), for the rest of the process."""
+cdef int at_fork(object in_child, object before=None, object in_parent=None, object begin=None) except -1:
+    """Call these functions around each os.fork(), for the rest of the process. begin: in the child, after all others.
+    It may start threads: nothing that they wait on is reset beside them."""
     after_in_child.append(in_child)
     if before is not None:
         before_fork.append(before)
     if in_parent is not None:
         after_in_parent.append(in_parent)
+    if begin is not None:
+        begin_in_child.append(begin)
     return 0
 
 
 cdef int tell_of_forks(object owner) except -1:
-    """Call owner._after_fork() in the child of each fork while the owner lives, after all functions of at_fork()."""
+    """Call owner._after_fork() in the child of each fork while the owner lives, after the functions in_child of at_fork()."""
     reference = ref(owner, forget)
     owners[id(reference)] = reference
     return 0
@@ -89,6 +92,7 @@ def _after_fork_in_child():
     this_is_the_main_thread()
     call_all(after_in_child)
     call_all([owner._after_fork for owner in [reference() for reference in list(owners.values())] if owner is not None])
+    call_all(begin_in_child)
 
 
 if hasattr(os, "register_at_fork"):

@@ -36,6 +36,9 @@ from support.threads import (
     run_all,
     wait_until,
 )
+from support.threads import (
+    LONG as LONG_WAIT,
+)
 
 from manytail import (
     AsyncCaller,
@@ -328,6 +331,35 @@ def test_results_are_remembered(tmp_path: Path) -> None:
             caller.submit(number).add_done_callback(lambda _: names.append(threading.current_thread().name))
     assert len(names) == 20
     assert set(names) <= {"manytail-callbacks", "MainThread"}  # not the database's, on which other items depend
+
+
+def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_over_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so after the last call has ended, which is what leaving the block waits for first."""
+    waited, again = threading.Event(), threading.Event()
+    join, add = _calls._Callbacks.join, _calls._Callbacks.add
+
+    def joined(callbacks: Any) -> None:
+        (again if waited.is_set() else waited).set()
+        join(callbacks)
+
+    def added(callbacks: Any, futures: Any) -> None:
+        if threading.current_thread().name == "manytail-shared":
+            assert waited.wait(LONG_WAIT)
+        add(callbacks, futures)
+
+    shared = Shared(tmp_path / "calls.db", "double")
+    with Caller(double, remember=shared) as caller:
+        assert caller(1) == 2
+    monkeypatch.setattr(_calls._Callbacks, "join", joined)
+    monkeypatch.setattr(_calls._Callbacks, "add", added)
+    left, seen = False, []
+    with Caller(double, remember=shared) as caller:
+        caller.submit(1).add_done_callback(lambda _: (again.wait(LONG_WAIT), seen.append(left)))
+    left = bool(again.set() or True)
+    wait_until(lambda: seen)
+    assert seen == [False]
 
 
 # ---------------------------------------------------------------------------------------------------- cancelled items

@@ -655,6 +655,10 @@ class ThreadCalls(CallRunner, ThreadRunner):
         super().close()
         self._callbacks.join()
 
+    def flush(self) -> None:
+        super().flush()
+        self._callbacks.join()  # of calls whose results the thread of a database has found last
+
 
 def _nothing() -> Item:
     """What a worker does that runs callbacks."""

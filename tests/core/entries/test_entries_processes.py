@@ -56,6 +56,27 @@ def parent():
 
 
 @forks
+def test_the_timer_of_the_child_waits_on_nothing_that_the_fork_resets_later():
+    """Other events make the reset last, and with it the time in which a thread that has begun might be forgotten."""
+    run_forked("""
+from manytail._sync import Event
+sys.setswitchinterval(1e-6)
+events = [Event() for _ in range(20_000)]
+queue = manytail.EntryQueue("q", ttl=1000)
+queue.put(1, delay=0)
+def child():
+    queue.put(2, delay=0.1)
+    end = time.monotonic() + 30
+    while queue.qsize() < 2:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+def parent():
+    queue.put(2)
+    child()
+""")
+
+
+@forks
 def test_the_timer_works_in_the_child():
     run_forked("""
 def wait_for(size):
