@@ -186,8 +186,8 @@ def runtime(*names):
 
 
 def suite_under_asan(tree):
-    """tests/core, tests/contract, loads of threads, and manytail.queue's own tests, with instrumented extension modules.
-    The interpreter is not instrumented, so its leaks do not count.
+    """tests/core, tests/contract, loads of threads, and manytail.queue's own tests, with instrumented extension
+    modules. The interpreter is not instrumented, so its leaks do not count.
 
     What tests repeat, they repeat a quarter as often as in `make test` (tests/support/counts.py).
     Left out: tests of resident memory, which includes freed memory that ASan holds back; and the one of when the GIL is

@@ -59,7 +59,7 @@ cdef int at_fork(object in_child, object before=None, object in_parent=None, obj
 
 
 cdef int tell_of_forks(object owner) except -1:
-    """Call owner._after_fork() in the child of each fork while the owner lives, after the functions in_child of at_fork()."""
+    """Call owner._after_fork() in the child of each fork while the owner lives, after all in_child of at_fork()."""
     reference = ref(owner, forget)
     owners[id(reference)] = reference
     return 0
