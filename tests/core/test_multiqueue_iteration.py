@@ -79,6 +79,28 @@ def test_discarding_while_iterating_keeps_the_rest_in_order(new, kept, ahead):
     assert drain(queue) == [item for item in range(400) if kept(item)]
 
 
+@pytest.mark.parametrize("how", ["clear", "discard"])
+def test_an_iterator_goes_on_after_its_node_went_to_another_tail(new, how):
+    """An unused node of 59 slots is kept for the next tail that needs one."""
+    queue = new()
+    tail, other = queue.add("a"), queue.add("b")
+    tail.put_many(list(range(59)))
+    if how == "discard":                # which drops only a node between two others
+        tail.put_many(list(range(59, 59 * 3)))
+    items = iter(tail)
+    at = 59 if how == "discard" else 0
+    shown = [next(items) for _ in range(at + 1)]
+    if how == "clear":
+        assert tail.clear() == 59
+    else:
+        assert all(tail.discard(item) for item in range(59, 59 * 2))
+    other.put_many(list(range(1000, 1059)))
+    tail.put(500)
+    shown += items                      # what it has copied of the node, and what comes after it
+    assert shown == [*range(59 if how == "clear" else 59 * 3), 500]
+    assert list(other) == list(range(1000, 1059))
+
+
 def test_an_iterator_outlives_the_handle_and_the_queue(new):
     queue = new()
     tail = queue.add("a")
