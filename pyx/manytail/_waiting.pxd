@@ -44,8 +44,8 @@
 #       call is on no list and its notification is answered or forwarded, because it cannot go on before they end. Else
 #       what came for it would lie there, and a handler that waits for just that would wait for ever. After them the
 #       call polls, so it misses nothing that came meanwhile, and takes its old place in the list.
-#   A9  Where the GIL is the lock, a notified thread that has not left yet tries when it next has the GIL, and finds all
-#       that was put before. So one such thread is enough: notify_next() notifies no other.
+#   A9  Where the GIL is the lock, a notified thread that has not gone on yet tries as soon as it has the GIL, and finds
+#       all that was put before. So one such thread is enough: notify_next() notifies no other.
 #
 # `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers. They do so each time
 # before they wait, so also a call that loses one race after another serves them, and after each sleep that a signal or
@@ -126,7 +126,7 @@ ctypedef struct wait_list:
     wait_node *last[2]
     int64_t n                   # of both together
     int64_t arrivals            # how many waits have joined it so far
-    int64_t untried             # NOTIFIED threads that have not left yet: A9; counted only where the GIL is the lock
+    int64_t untried             # threads that were notified and have not gone on yet; where the GIL is the lock: A9
 
 ctypedef struct wait_point:
     wait_list *list
@@ -209,7 +209,8 @@ cdef inline void notify(wait_list *l, wait_node **to_post) noexcept nogil:
 
 
 cdef inline void notify_next(wait_list *l, wait_node **to_post) noexcept nogil:
-    """notify(), where each waiter that tries and leaves something calls this: no thread while another one is to try."""
+    """notify(), for conditions whose notified waiters call this again after they have tried, if something is left: no
+    thread is notified while one that was notified before has not tried."""
     notify_first(l, TASKS, to_post)
     if l.untried <= 0:
         notify_first(l, THREADS, to_post)
@@ -401,7 +402,7 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
     # With one point, a post means that the node is off the list, so the lock is not needed.
     # pairs with: mt_xchg_acq_rel in post, post_thread: the state that was written before the post is read below
     if n == 1 and not forward and likely(mt_load_acquire_u32(&w.posted) != 0):
-        left(p, w.nodes, w.nodes[0].state)
+        node_left(p, w.nodes, w.nodes[0].state)
     else:
         for i in range(n):
             leave_list(p + i, node_of(w, i), forward, &to_post)
@@ -414,8 +415,8 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
             p[i].forwarded(p + i)
 
 
-cdef inline void left(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
-    """The node has left the list, or it was notified: `was` is its state before."""
+cdef inline void node_left(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
+    """The waiter has taken note of its node, whose state before was `was`: set `woken`, and count it no more (A9)."""
     p.woken = was == NOTIFIED
     if p.woken and is_counted(node):
         p.list.untried -= 1
@@ -430,7 +431,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
         unlink(p.list, node)
         if p.changed != NULL:
             p.changed(p)
-    left(p, node, was)
+    node_left(p, node, was)
     if forward and p.woken and p.forward != NULL:
         p.forward(p, to_post)
         p.woken = False
