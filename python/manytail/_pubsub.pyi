@@ -2,18 +2,13 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import GenericAlias
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar, final
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
-_T = TypeVar("_T")
+from manytail._values import PubSubStats as PubSubStats
 
-class PubSubStats(NamedTuple):
-    retained: int
-    published: int
-    subscribers: int
-    slowest_lag: int
-    dropped: int
+_T = TypeVar("_T")
 
 @disjoint_base
 class PubSubQueue(Generic[_T]):

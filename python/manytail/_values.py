@@ -23,6 +23,20 @@ class MultiQueueStats(NamedTuple):
     got: int
 
 
+class PubSubStats(NamedTuple):
+    """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
+
+    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
+    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
+    over them."""
+
+    retained: int
+    published: int
+    subscribers: int
+    slowest_lag: int
+    dropped: int
+
+
 class SubQueueView(Mapping[_K, _S]):
     """Key -> SubQueue, read-only and live; iterating it, or its items() or values(), walks over a snapshot."""
 

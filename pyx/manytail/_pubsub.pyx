@@ -21,9 +21,8 @@ from manytail._lifecycle cimport *
 from manytail._root cimport Root, clear_by_breaking_cycles
 from manytail._waiting cimport *
 
-from typing import NamedTuple
-
 from manytail.errors import ClosedError, Empty, Full, Lagged, ShutDown
+from manytail._values import PubSubStats
 
 cdef object MAKER = object()
 cdef str WHY_NO_COPY = (
@@ -33,22 +32,6 @@ cdef object NOTHING = object()
 cdef PyObject *EMPTY = <PyObject *>Empty       # borrowed from the imports above
 cdef dict SLOW = {"block": ps.SLOW_BLOCK, "raise": ps.SLOW_RAISE, "drop_oldest": ps.SLOW_DROP}
 cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
-
-
-# gcc inlines until a module has grown by a share of its size. In _values.py this class would cost each get ten
-# instructions, measured: then locked_next() is a call.
-class PubSubStats(NamedTuple):
-    """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
-
-    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
-    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
-    over them."""
-
-    retained: int
-    published: int
-    subscribers: int
-    slowest_lag: int
-    dropped: int
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
