@@ -163,6 +163,7 @@ def test_subqueues_is_a_live_read_only_mapping(new):
     assert (len(view), set(view), view["a"]) == (2, {"a", "b"}, a)
     assert dict(view) == dict(view.items()) == {"a": a, "b": b}
     assert set(view.values()) == {a, b}
+    assert repr(view) == f"SubQueueView({{'a': {a!r}, 'b': {b!r}}})"
     assert view.get("c") is None
     assert view.get("a") is a
     queue.remove("a")

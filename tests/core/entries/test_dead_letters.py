@@ -87,6 +87,31 @@ def test_it_may_use_the_queue():
     assert subscription.get(False).item == 2
 
 
+def test_of_two_calls_that_overlap_the_older_may_end_first(keep):
+    """The younger one still puts past maxsize."""
+    reached = threading.Event(), threading.Event()
+    release = threading.Event(), threading.Event()
+
+    def dead(entry, reason):
+        reached[entry.item].set()
+        assert release[entry.item].wait(LONG)
+        if entry.item:
+            queue.put_many(["more", "than fits"], timeout=0)
+
+    queue = EntryQueue("q", maxsize=1, overflow="reject", dead_letter=dead)
+    subscription = keep(queue.subscribe())
+    with Threads() as threads:
+        calls = []
+        for item in range(2):
+            queue.put(item)
+            calls.append(threads.start(subscription.get(False).reject))
+            assert reached[item].wait(DEADLINE)
+        for item in range(2):
+            release[item].set()
+            assert calls[item].result()
+    assert items_of(subscription.get_many(2)) == ["more", "than fits"]
+
+
 # ------------------------------------------------------------------------------------------------ queue
 def test_a_queue_gets_item_headers_priority_and_group_as_a_new_entry():
     letters = PriorityEntryQueue("dead")
