@@ -610,7 +610,7 @@ cdef class EntryQueue(Root):
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         cdef int r = locked_put(q, e, found, False, &fx)
-        p.key = q.event_count
+        p.events_seen = q.event_count
         end_timed_hold(self, &fx)
         return r
 
@@ -689,7 +689,7 @@ cdef class EntryQueue(Root):
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         cdef int r = locked_hand_over(q, e, found, v, &fx)
-        p.key = q.event_count
+        p.events_seen = q.event_count
         end_timed_hold(self, &fx)
         return r
 

@@ -339,10 +339,11 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# A try that fails stores the queue's event_count in p.key, under the order lock. If it has changed since, the call
-# tries again instead of waiting.
+# A try that fails stores the queue's event_count in p.events_seen, under the order lock. If it has changed since, the
+# call tries again instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """The point at which a get waits until it has to try again. The try sets `key`, before or after this call."""
+    """The point at which a get waits until it has to try again. The try sets `events_seen`, before or after this
+    call."""
     make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry
@@ -350,7 +351,7 @@ cdef inline void entries_point(wait_point *p, subscription *s, bint attached) no
 
 cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
     cdef subscription *s = <subscription *>p.of
-    return MT_OK if s.q.event_count != p.key or is_closed(s) else WAIT
+    return MT_OK if s.q.event_count != p.events_seen or is_closed(s) else WAIT
 
 
 cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
@@ -372,9 +373,9 @@ cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexce
 
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
     """The point at which a get of a Consumer waits for an event of the credit. The get stores the credit's event_count
-    in `key` before it tries the queues, so credit that comes back during the try is not missed."""
+    in `events_seen` before it tries the queues, so credit that comes back during the try is not missed."""
     make_point(p, &c.waiters, &c.lock, c.gil_locked, True, credit_locked_poll, c)
 
 
 cdef inline int credit_locked_poll(wait_point *p, bint parking) noexcept nogil:
-    return MT_OK if (<shared_credit *>p.of).event_count != p.key else WAIT
+    return MT_OK if (<shared_credit *>p.of).event_count != p.events_seen else WAIT

@@ -120,7 +120,7 @@ cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil
     cdef int r
     begin_hold(n.q, &fx)
     r = locked_put(n.q, e, NULL, False, &fx)
-    p.key = n.q.event_count
+    p.events_seen = n.q.event_count
     unlock_and_post(n, &fx)
     return r
 
@@ -226,7 +226,7 @@ cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point 
         r = MT_SHUTDOWN
     if unlikely(woken) and r != MT_OK and r != MT_EMPTY:
         locked_wake_many(q, 1, &fx)
-    p.key = q.event_count
+    p.events_seen = q.event_count
     unlock_and_post(n.of, &fx)
     return r
 

@@ -220,7 +220,7 @@ cdef class Subscription(Root):
 
     cdef int take(self, acquired_entry *t, wait_point *p) except -2:
         """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT or CLOSED. Answers the notification p.woken, forwarding it
-        if it cannot be used, and sets p.key."""
+        if it cannot be used, and sets p.events_seen."""
         cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
@@ -239,7 +239,7 @@ cdef class Subscription(Root):
             note_acquired(t, e, delivery)
         elif q.shut and (r == MT_EMPTY or r == NO_CREDIT) and locked_nothing_left(q, &self.s):
             r = MT_SHUTDOWN
-        p.key = q.event_count
+        p.events_seen = q.event_count
         unlock_order(q)
         if unlikely(has_effects(&fx)):
             self.queue_.run_effects(&fx)
@@ -256,7 +256,7 @@ cdef class Subscription(Root):
         """The slow part of a try whose fast part returned r: ask selectors, and forward the notification."""
         try:
             if r == SLOW:
-                r = self.take_slow(t, &p.key)
+                r = self.take_slow(t, &p.events_seen)
             elif r == NO_CREDIT and is_shut(self.s.q) and self.s.filtered and not self.s.browse \
                     and not self.wanted_left(True):
                 r = MT_SHUTDOWN
@@ -268,7 +268,7 @@ cdef class Subscription(Root):
             self.forward()
         return r
 
-    cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
+    cdef int take_slow(self, acquired_entry *t, int64_t *events_seen) except -2:
         """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
         cdef cursor *walk
         cdef entry_queue *q = self.s.q
@@ -279,7 +279,7 @@ cdef class Subscription(Root):
             unlock_order(q)
             return CLOSED
         if not self.s.browse and locked_outranked(&self.s, &has_rivals):
-            event_key[0] = q.event_count
+            events_seen[0] = q.event_count
             r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)
             return r
@@ -287,18 +287,18 @@ cdef class Subscription(Root):
         walk = locked_open_walk(q) if way == WALK else NULL
         unlock_order(q)
         if way != WALK:
-            return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, event_key)
+            return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, events_seen)
         if walk == NULL:
             raise MemoryError
         try:
-            return self.search(walk, WALK, t, event_key)
+            return self.search(walk, WALK, t, events_seen)
         finally:
             lock_order(q)
             close_cursor(q, walk)
             unlock_order(q)
             free(walk)
 
-    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
+    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *events_seen) except -2:
         """Acquire (or browse) the first entry from the cursor on that it wants and may take.
 
         Selectors are asked without the lock. After that the search begins again at the cursor, so an entry that came
@@ -327,7 +327,7 @@ cdef class Subscription(Root):
         if q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
                        or (r == NO_CREDIT and q.held + q.available == 0)):
             r = MT_SHUTDOWN
-        event_key[0] = q.event_count
+        events_seen[0] = q.event_count
         drop_judgement(&last)
         end_hold(self.queue_, &fx)
         if r == MT_NOMEM:
@@ -586,7 +586,7 @@ cdef class Subscription(Root):
             self.refuse(r)
         cdef Waiting waiting = new_waiting(self)
         self.place(&waiting.point)
-        waiting.point.key = p.key
+        waiting.point.events_seen = p.events_seen
         return waiting
 
     # -------------------------------------------------------------------------------------------------------- iteration
