@@ -121,7 +121,7 @@ ctypedef struct entry:
     entry *prev
     entry_link after
     entry *acquired_prev        # `after` and this are the links of that list
-    void *owner                 # the subscription that holds it, or NULL
+    void *owner                 # the subscription that has acquired it, or NULL
     anchor *readers
     void *item                  # a counted Python reference while linked
     void *extra                 # the same: headers and the like, or NULL
@@ -157,7 +157,7 @@ cdef inline uint64_t word_delivery(int64_t w) noexcept nogil:
     return <uint64_t>w >> DELIVERY_SHIFT
 
 
-cdef inline bint word_held_by(int64_t w, uint64_t delivery) noexcept nogil:
+cdef inline bint word_has_delivery(int64_t w, uint64_t delivery) noexcept nogil:
     return word_state(w) == ACQUIRED and word_delivery(w) == delivery
 
 
@@ -186,7 +186,7 @@ cdef inline uint64_t entry_acquire(mt_atomic_i64 *word) noexcept nogil:
 cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t to) noexcept nogil:
     """`to`: AVAILABLE or HELD. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if entry_swap(word, &w, <int64_t>(delivery << DELIVERY_SHIFT) | REDELIVERED_BIT | to):
             return True
     return False
@@ -194,7 +194,7 @@ cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t t
 
 cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if entry_swap(word, &w, (w & ~(STATE_BITS | LOCKED_BIT)) | DEQUEUED):
             return True
     return False
@@ -203,7 +203,7 @@ cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept 
 cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     """Allow entry_steal. False: `delivery` has ended, or it was not locked."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery) and word_locked(w):
+    while word_has_delivery(w, delivery) and word_locked(w):
         if entry_swap(word, &w, w & ~LOCKED_BIT):
             return True
     return False
@@ -212,7 +212,7 @@ cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept n
 cdef inline bint entry_lock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     """Forbid entry_steal. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if word_locked(w) or entry_swap(word, &w, w | LOCKED_BIT):
             return True
     return False

@@ -22,14 +22,15 @@
 # interpreter. Source: the strictly ordered queue of Qpid and its consumer manager; docs/design/entryqueue.md explains
 # both.
 #
-# Terms. Credit: how many entries a subscription may hold without acknowledging them. Filters: selector, origin, start,
-# groups. Idle: closed, suspended or without credit; else a subscription is interested. Rivals of a subscription: the
-# interested ones of higher priority. They outrank it, and have the first claim to each entry that they want.
+# Terms. HELD: not AVAILABLE before its time. Owner of an entry: the subscription that has acquired it. Credit: how many
+# entries a subscription may own. Filters: selector, origin, start, groups. Idle: closed, suspended or without credit;
+# else a subscription is interested. Rivals of a subscription: the interested ones of higher priority. They outrank it,
+# and have the first claim to each entry that they want.
 #
-# Locks. "locked_" functions are called with the order lock held, others too if they use what it guards, as depth_of()
-# does. "credit_locked_": with the lock of a shared credit, which is always taken after an order lock. No call waits for
-# anything else under the order lock, and none runs Python code: that is collected in `effects` and done after
-# unlocking. An entry is not called locked: it has LOCK, a bit of its word, or not. Progress: blocking.
+# Locks. "locked_" functions are called under the order lock, others too if they use what it guards, as depth_of()
+# does. "credit_locked_": under the lock of a shared credit, if there is one; it is always taken after an order lock. No
+# call waits for anything else under the order lock, and none runs Python code: that is collected in `effects` and done
+# after unlocking. The LOCK bit of an entry's word is not a lock. Progress: blocking.
 #   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock word is not used.
 #   objects: items are Python objects, and each handle gets references; callers are attached. Else they are detached.
 #
@@ -37,7 +38,7 @@
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below skips entries that a subscription of below_ids wants (_eq_cursors.pxd).
-#   E3  An entry is in its holder's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
+#   E3  An entry is in its owner's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
 #       `owner` is set. The `used` of a shared credit is the sum of nacquired, plus one for each entry that is about to
 #       be acquired. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
@@ -129,7 +130,7 @@ ctypedef struct subscription:
     void *selector              # borrowed from the Subscription, or NULL
     const void *origin          # only compared by identity
     int64_t start               # it gets no entries with smaller arrival numbers
-    int64_t limit               # its own credit: entries that it may hold; <= 0: any number
+    int64_t limit               # its own credit: entries that it may own; <= 0: any number
     int64_t nacquired
     entry *acquired_first       # in the order in which it got them
     entry *acquired_last
@@ -274,7 +275,7 @@ cdef inline void unlock_order(entry_queue *q) noexcept nogil:
     leave(&q.lock, not MT_FREE_THREADED and q.gil_locked)
 
 
-cdef inline void begin_hold(entry_queue *q, effects *fx) noexcept nogil:
+cdef inline void lock_for_effects(entry_queue *q, effects *fx) noexcept nogil:
     """Lock, for a step that has effects."""
     memset(fx, 0, sizeof(effects))
     lock_order(q)

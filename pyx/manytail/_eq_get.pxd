@@ -74,7 +74,7 @@ cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects 
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
-    """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others hold do not
+    """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others own do not
     count, though they may be released. False also if s lacks credit, or only asking its selector can tell."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 

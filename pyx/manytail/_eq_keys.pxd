@@ -4,14 +4,14 @@
 # order lock, on records that are pinned by their reference count, in EntryQueue.find_key (_entries.pyx). Each entry
 # with the key holds a reference to the record; the last one removes it from the table.
 #
-# Groups. "shared": a subscription owns a group while it holds entries of it. "assigned": it owns the group from the
+# Groups. "shared": a subscription owns a group while it owns entries of it. "assigned": it owns the group from the
 # first entry that it gets until it closes. Source: Qpid's message groups.
 #
 # A get must not look at entries of groups that other subscriptions own. So there are heaps, by order:
 #   key_record.available    the AVAILABLE entries of the group
 #   group_index.anybody     AVAILABLE entries without a group, and the first one of each group without an owner
 #   subscription.own        the first AVAILABLE entry of each group that the subscription owns
-# The heaps may hold more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
+# The heaps may have more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
 #
 # Last values. A record has the entry that was put last. A put removes the one before it, unless that is ACQUIRED.
 #

@@ -76,11 +76,11 @@ cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) no
 cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
     """Discard e, which is linked, in any state and also with LOCK, without counting it in the totals."""
     cdef int was = state_of(e)
-    cdef shared_credit *c = lock_credit_of_holder(e)
+    cdef shared_credit *c = lock_credit_of_owner(e)
     if e.reserved:
         locked_unreserve(<subscription *>e.owner, e)
     if was == ACQUIRED:
-        locked_end_delivery(q, e, fx)
+        credit_locked_end_delivery(q, e, fx)
     elif was == HELD:
         q.held -= 1
     else:
@@ -168,12 +168,12 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
 
 
 cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
+    """Close s: release what it owns, each entry at its old place, and wake its waiters and those of others."""
     if is_closed(s):
         return
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
-    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
+    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed owner.
     while s.acquired_first != NULL:
         e = s.acquired_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)

@@ -8,8 +8,8 @@
 #
 # Invariants
 #   M1  A subscription is in the list of its state, if there is one: whoever changes its state calls locked_relist.
-#       `nwaiting` counts the subscriptions in these lists. Exception: a shared credit may change while the order lock
-#       is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
+#       `nwaiting` counts the subscriptions in these lists. Exception: a shared credit may change without the order
+#       lock. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that does not try again, or cannot take what others may take, notifies another one. So E4 holds.
@@ -313,8 +313,8 @@ cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
     mt_fetch_add_acq_rel_i64(&c.used, -1)
 
 
-cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """After `nacquired` was reduced: return shared credit, whose lock the caller holds, and notify a waiter."""
+cdef inline void credit_locked_return(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """After `nacquired` was reduced: return shared credit, and notify a waiter."""
     if s.credit != NULL:
         return_shared_credit(s.credit)
         # relaxed because: the limit is set once, before the Consumer has a subscription

@@ -19,7 +19,7 @@ from manytail._entries cimport *
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_cursors cimport *
-from manytail._eq_end cimport locked_finish_up_to, locked_run_due_timers
+from manytail._eq_end cimport locked_ack_up_to, locked_run_due_timers
 from manytail._eq_get cimport *
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
@@ -228,7 +228,7 @@ cdef class Subscription(Root):
         cdef bint woken = p.woken
         cdef int r
         p.woken = False
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         if unlikely(woken or self.s.nreserved != 0) and locked_take_reserved(q, &self.s, woken, &e, &delivery):
@@ -309,7 +309,7 @@ cdef class Subscription(Root):
         cdef effects fx
         cdef int r
         last.e = NULL
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         e = self.locked_candidate(c, way, &r)
         while e != NULL and (self.s.selector != NULL or way == BELOW or way == WALK):
             if not locked_still_judged(&self.s, &last, e):
@@ -329,7 +329,7 @@ cdef class Subscription(Root):
             r = MT_SHUTDOWN
         events_seen[0] = q.event_count
         drop_judgement(&last)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         if r == MT_NOMEM:
             raise MemoryError
         if r == MT_EMPTY and is_shut(q) and not self.wanted_left(False):
@@ -387,10 +387,10 @@ cdef class Subscription(Root):
     cdef void interest_changed(self) noexcept:
         """Call it after a change to the shared credit: see Credit.interest_changed."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         if not is_closed(&self.s):
             locked_interest_changed(self.s.q, &self.s, True, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
@@ -462,15 +462,15 @@ cdef class Subscription(Root):
         PyErr_Fetch(&kind, &error, &trace)
         lock_order(self.s.q)
         locked_release_unclaimed(&self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         PyErr_Restore(kind, error, trace)
 
     cdef int forward(self) except -1:
         """Forward a notification that this subscription cannot use."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_wake_many(self.s.q, 1, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         return 0
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
@@ -520,11 +520,11 @@ cdef class Subscription(Root):
         """Call it after a change of credit or suspension. If a get lingers and there is no credit left, wake all
         waiters: those that linger return, the others wait again."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         # relaxed because: under the order lock
         if mt_load_relaxed_i64(&self.lingering) != 0 and not is_interested(&self.s):
             locked_wake_subscription(self.s.q, &self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
     cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1:
         cdef acquired_entry t
@@ -609,10 +609,10 @@ cdef class Subscription(Root):
         cdef subscription *s = &self.s
         cdef effects fx
         cdef int64_t n = 0
-        begin_hold(q, &fx)
-        if entry.e.owner == s and entry.delivery and word_held_by(entry_word(&entry.e.word), entry.delivery):
-            n = locked_finish_up_to(q, s, entry.e, &fx)
-        end_hold(self.queue_, &fx)
+        lock_for_effects(q, &fx)
+        if entry.e.owner == s and entry.delivery and word_has_delivery(entry_word(&entry.e.word), entry.delivery):
+            n = locked_ack_up_to(q, s, entry.e, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         return n
 
     @property
@@ -628,9 +628,9 @@ cdef class Subscription(Root):
         cdef effects fx
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         self.end_lingering()
 
     @property
@@ -643,9 +643,9 @@ cdef class Subscription(Root):
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_set_suspended(self.s.q, &self.s, suspended, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         self.end_lingering()
         return 0
 
@@ -684,9 +684,9 @@ cdef class Subscription(Root):
         cdef effects fx
         if not self.open:
             return
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_unsubscribe(self.s.q, &self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
 
 @cython.final
