@@ -35,7 +35,7 @@ from manytail._eq_capacity cimport *
 from manytail._eq_end cimport *
 from manytail._eq_keys cimport *
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
-from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
+from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_add_unasked_selectors
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport *
 from manytail._root cimport clear_by_breaking_cycles
@@ -301,7 +301,7 @@ cdef inline Entry handle_before_put(EntryQueue queue, entry *e):
     """A put makes its handle first: once e is put, nothing may fail."""
     cdef acquired_entry t
     keep_for_handle(queue.q, e)
-    note_acquired(&t, e, 0)
+    fill_acquired(&t, e, 0)
     return make_handle(queue, &t, e)
 
 
@@ -698,10 +698,10 @@ cdef class EntryQueue(Root):
         cdef acquired_entry t
         cdef int64_t i
         keep_for_handle(self.q, e)
-        note_acquired(&t, e, 0)
+        fill_acquired(&t, e, 0)
         cdef Entry h = handle_of(self, &t)
         lock_order(self.q)
-        cdef bint ok = locked_unasked_selectors(self.q, e, v)
+        cdef bint ok = locked_add_unasked_selectors(self.q, e, v)
         unlock_order(self.q)
         if not ok:
             raise MemoryError
@@ -898,7 +898,7 @@ cdef class EntryQueue(Root):
                 (<EntryQueue>letter).put_dead(e, &dropped, &to_post)
             else:
                 keep_for_handle(self.q, e)
-                note_acquired(&t, e, 0)
+                fill_acquired(&t, e, 0)
                 handle = handle_of(self, &t)
                 enter_dead_letter_call(self.q, &here)
                 try:

@@ -77,7 +77,7 @@ cdef enum:                      # status codes beside MT_*
 
 cdef enum:
     LEVEL_SHIFT = 48            # entry.order = priority level << LEVEL_SHIFT | arrival number, unless sorted
-    TIMER_GRACE = 1000000000    # ns; if the shared timer would sleep longer than this for nothing, it is notified
+    TIMER_GRACE = 1000000000    # ns that the timer thread may sleep for nothing (EntryQueue.arm_timer)
 
 ctypedef struct entry_queue     # declared first: they point to each other
 ctypedef struct subscription
@@ -140,7 +140,7 @@ ctypedef struct subscription:
     cursor *cursor_in_use       # the queue's shared one, or own_cursor
     cursor own_cursor           # open if it is filtered, and browses or its queue has no groups
     heap own                    # with groups: the first AVAILABLE entry of each group that it owns
-    cursor below                # skips what the subscriptions of below_ids want (_eq_cursors.pxd)
+    cursor below                # skips what rivals want, those of below_ids (_eq_cursors.pxd)
     uint32_t *below_ids
     int64_t nbelow_ids
     bint below_open
@@ -151,11 +151,11 @@ ctypedef struct subscription:
     int64_t notified            # waiters that were notified and have not tried again
     subscription_rank *rank     # NULL: it browses
     subscription_list *listed   # the list of the manager that it is in, or NULL
-    subscription *next
+    subscription *next          # in `listed`
     subscription *prev
-    subscription *all_next
+    subscription *all_next      # in rank.all
     subscription *all_prev
-    subscription *filtered_next
+    subscription *filtered_next     # in entry_queue.filtered
     subscription *filtered_prev
 
 ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead-letter callable
@@ -178,7 +178,7 @@ ctypedef struct acquired_entry:     # what a handle is made of, with a reference
 ctypedef struct selector_result:    # what a selector said about an entry
     uint32_t id                 # of the subscription
     bint wants
-    PyObject *selector          # with a reference: not asked yet; None if the subscription has no selector
+    PyObject *selector          # with a reference; NULL: it was asked. None: the subscription has none
 
 ctypedef struct selector_results:
     selector_result *items
@@ -354,7 +354,8 @@ cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
     return born
 
 
-cdef inline void note_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
+cdef inline void fill_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
+    """keep_for_handle() adds the references."""
     t.e = e
     t.item = e.item
     t.extra = e.extra

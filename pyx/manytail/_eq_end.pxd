@@ -120,7 +120,7 @@ cdef inline void locked_complete_release(entry_queue *q, entry *e, int64_t due, 
         locked_set_timer(q, e)
         return
     q.available += 1
-    locked_show(q, e, False)
+    locked_return_to_cursors(q, e, False)
     locked_wake(q, e, False, fx)
 
 
@@ -302,7 +302,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
             q.held -= 1
             q.available += 1
             locked_set_timer(q, e)
-            locked_show(q, e, False)
+            locked_return_to_cursors(q, e, False)
             locked_wake(q, e, False, fx)
         else:
             locked_set_timer(q, e)

@@ -33,7 +33,7 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
 
 
 cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
-    """Give an unused queue n priority levels. MT_OK; MT_NOMEM, or DENIED: it is in use; then nothing has changed."""
+    """Give an unused queue n priority levels. MT_OK. MT_NOMEM, or DENIED, as it is in use: nothing has changed."""
     if n == 1:
         q.priority_offset = offset
         return MT_OK
@@ -99,7 +99,7 @@ cdef inline void free_queue(entry_queue *q) noexcept nogil:
         q.ranks = rank.next
         free(rank)
     close_cursor(q, &q.shared)
-    redeliveries_free(&q.groups_takable.anybody)
+    entry_heap_free(&q.groups_takable.anybody)
     free(q.timers.items)
     free(q.index.leaves)
     free(q.group_keys.buckets)
@@ -152,7 +152,8 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
     return MT_OK
 
 
-cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
+cdef inline void locked_remove_subscription(entry_queue *q, subscription *s) noexcept nogil:
+    """Remove s from all lists of the queue."""
     list_subscription(q, s, NULL)
     if s.filtered:
         unlink_from(s, &s.filtered_next, &q.filtered, NULL)
@@ -160,7 +161,7 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
         locked_close_below(q, q.below)      # s may have been their only rival; they are opened again if needed
     if s.rank != NULL:
         unlink_from(s, &s.all_next, &s.rank.all.first, &s.rank.all.last)
-        locked_leave_rank(q, s.rank)
+        locked_free_empty_rank(q, s.rank)
         s.rank = NULL
     q.nsubscriptions -= 1
     if s.exclusive:
@@ -177,7 +178,7 @@ cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx
     while s.acquired_first != NULL:
         e = s.acquired_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
-    locked_unlist(q, s)
+    locked_remove_subscription(q, s)
     set_closed(s)
     if s.cursor_in_use == &s.own_cursor:
         close_cursor(q, &s.own_cursor)

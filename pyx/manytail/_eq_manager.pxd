@@ -106,8 +106,8 @@ cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noe
     return rank
 
 
-cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
-    """Call it after a subscription has left `rank`: free the rank if it is empty."""
+cdef inline void locked_free_empty_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
+    """Call it after a subscription has left `rank`."""
     cdef subscription_rank **at = &q.ranks
     if rank.all.first != NULL:
         return
@@ -155,7 +155,7 @@ cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx
 cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
     """Wake each subscription of a list that e may suit (NULL: each). Returns how many were notified."""
     cdef subscription *s = some.first
-    cdef subscription *last = some.last         # locked_notify may move those before it behind it
+    cdef subscription *last = some.last         # locked_notify may move a subscription behind it
     cdef int64_t n = 0
     while s != NULL:
         following = s.next
@@ -177,7 +177,7 @@ cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, ef
         n += locked_wake_filtered(q, &q.browsers_waiting, e, fx)
     while rank != NULL:
         n += locked_wake_filtered(q, &rank.filtered, e, fx)
-        while not done and rank.waiting.first != NULL:
+        while not done and rank.waiting.first != NULL:      # if it is idle, locked_notify takes it off the list
             done = locked_notify(q, rank.waiting.first, fx)
         rank = rank.next
     return n + done
@@ -213,8 +213,8 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
 
 cdef inline void locked_wake_after_shutdown(entry_queue *q, effects *fx) noexcept nogil:
     """Call it after an entry of a queue that is shut down was acquired or discarded: wake subscriptions that may have
-    nothing left to wait for. If no entry is AVAILABLE or HELD, those are all. Else they are the filtered ones that do
-    not browse, even if idle: only their own search can tell whether an entry that is left suits them."""
+    nothing left to wait for. With no entry AVAILABLE or HELD, that is every subscription. Else it is each filtered one
+    that does not browse, even if idle: only its own search can tell whether an entry that is left suits it."""
     cdef subscription *s = q.filtered
     q.event_count += 1
     if q.available + q.held == 0:

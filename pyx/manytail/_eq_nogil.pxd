@@ -221,7 +221,7 @@ cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point 
         locked_answer(s)
     r = locked_look(q, s, &e) if s.browse else locked_take(q, s, &e, &delivery, &fx)
     if r == MT_OK:
-        note_acquired(out, e, delivery)
+        fill_acquired(out, e, delivery)
     elif q.shut and (r == MT_EMPTY or (r == NO_CREDIT and q.available == 0)):
         r = MT_SHUTDOWN
     if unlikely(woken) and r != MT_OK and r != MT_EMPTY:

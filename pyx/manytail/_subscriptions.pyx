@@ -236,7 +236,7 @@ cdef class Subscription(Root):
         else:
             r = locked_take(q, &self.s, &e, &delivery, &fx)
         if likely(r == MT_OK):
-            note_acquired(t, e, delivery)
+            fill_acquired(t, e, delivery)
         elif q.shut and (r == MT_EMPTY or r == NO_CREDIT) and locked_nothing_left(q, &self.s):
             r = MT_SHUTDOWN
         p.events_seen = q.event_count
@@ -316,7 +316,7 @@ cdef class Subscription(Root):
                 self.judge_unlocked(e, way != BY_CURSOR, &last)
             elif last.refused == WANTED:
                 break
-            elif way == BELOW and last.refused > 0 and not note_skipped_for(&self.s, <uint32_t>last.refused):
+            elif way == BELOW and last.refused > 0 and not add_skipped_for(&self.s, <uint32_t>last.refused):
                 e, r = NULL, MT_NOMEM
                 break
             else:
@@ -360,9 +360,9 @@ cdef class Subscription(Root):
         if way != BY_HEAPS:
             cursor_skip(self.s.q, c, e)
         if self.s.browse:
-            note_acquired(t, e, 0)
+            fill_acquired(t, e, 0)
         else:
-            note_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
+            fill_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
             locked_wake_after_get(self.s.q, &self.s, fx)
         keep_for_handle(self.s.q, e)
         return True
@@ -414,9 +414,9 @@ cdef class Subscription(Root):
         entry_keep(e)
         last.e, last.refused = e, WANTED
         keep_for_handle(q, e)
-        note_acquired(&t, e, 0)
+        fill_acquired(&t, e, 0)
         if asks_rivals:
-            noted = locked_rivals(q, &self.s, e, &rivals)
+            noted = locked_add_rivals(q, &self.s, e, &rivals)
         unlock_order(q)
         try:
             last.refused = self.ask(&t, &rivals, noted)
@@ -760,7 +760,7 @@ cdef class Browser(Root):
                 self.locked_stop()
             else:
                 keep_for_handle(q, e)
-                note_acquired(&t, e, 0)
+                fill_acquired(&t, e, 0)
         unlock_order(q)
         if e == NULL:
             raise StopIteration
