@@ -42,7 +42,7 @@ cdef inline int64_t head_cut(queue *q, subqueue *s, chunk **chain, uint32_t *fir
     s.tail_seq_cached = s.head_seq_cached
     mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
     if listed:
-        set_unlisted(s, True)
+        set_must_list(s, True)
     tail_notify_all(s, to_post)
     unlock_put(q, s)
     return s.tail_seq_cached - out

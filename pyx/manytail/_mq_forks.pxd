@@ -7,7 +7,7 @@
 #     attached.
 #   - Parked as a waiter. Its structure is consistent.
 #   - Waiting for a put lock with the take lock held. At most the sub-queue's membership in its ring does not match
-#     `unlisted`, `enabled` and the items yet. The child's mend_subqueue() corrects it.
+#     `must_list`, `enabled` and the items yet. The child's mend_subqueue() corrects it.
 # So the child's structures are consistent, and it resets the locks and forgets the waiters of the other threads.
 # Threads without a thread state (nogil API) cannot be waited for.
 #

@@ -142,7 +142,7 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
         head_fill_slot(q, s, h.item, h.timestamp, h.size)
         h.given_back = True
         if s.attached:
-            head_list_if_unlisted(q, s, to_post)
+            head_list_after_put(q, s, to_post)
     if not s.attached or not h.given_back:
         head_count_as_done(q, 1)        # detaching, or the shutdown, would have counted it
     unlock_put(q, s)

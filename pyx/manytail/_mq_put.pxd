@@ -1,10 +1,10 @@
 # Putting into a sub-queue (_mq.pxd): one try of each put, with its locks, and waiting for room. Private.
 #
-# A put takes the put lock, and the take lock only if its sub-queue is unlisted, or at the front. Each "_once" function
-# is one try; put_until() and put_run_until() wait between tries.
+# A put takes the put lock, and the take lock only if it must list its sub-queue, or puts at the front. Each "_once"
+# function is one try; put_until() and put_run_until() wait between tries.
 #
 # Invariants
-#   P1  A put that appends to an unlisted sub-queue lists it in the same hold of both locks, and notifies a getter.
+#   P1  A put that must list its sub-queue does so under the two locks under which it appends, and notifies a getter.
 #   P2  A putter that sleeps does not fit, or another one is notified and has not tried yet. So a put that succeeds
 #       while others wait forwards (forward_room), and a waiting putter publishes `not_full_waiting` before it reads
 #       head_seq.
@@ -119,12 +119,12 @@ cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
 
 # -------------------------------------------------------------------------------------------------- one try of each put
 cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    if unlikely(is_unlisted(s)):
-        return put_unlisted(q, s, item, attached)
+    if unlikely(must_list(s)):
+        return put_and_list(q, s, item, attached)
     lock_put(q, s, attached)
-    if unlikely(is_unlisted(s)):
+    if unlikely(must_list(s)):
         unlock_put(q, s)
-        return put_unlisted(q, s, item, attached)
+        return put_and_list(q, s, item, attached)
     r = tail_put(q, s, item)
     more_waiting = tail_crowded(s)
     unlock_put(q, s)
@@ -133,15 +133,15 @@ cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) n
     return r
 
 
-cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    """Put into a sub-queue that may be unlisted: under both locks."""
+cdef inline int put_and_list(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+    """Put under both locks, and list the sub-queue if that is still to be done."""
     cdef wait_node *to_post = NULL
     lock_take(q, attached)
     mt_point()
     lock_put(q, s, attached)
     r = tail_put(q, s, item)
     if r == MT_OK:
-        head_list_if_unlisted(q, s, &to_post)
+        head_list_after_put(q, s, &to_post)
     more_waiting = tail_crowded(s)
     unlock_put(q, s)
     unlock_take(q)
@@ -170,10 +170,10 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
                                  bint *forward) noexcept nogil:
     """tail_put_run(), or front: head_put_front() of the one item, under the locks that it needs. The caller posts
     *to_post and then, if *forward is set, calls forward_room()."""
-    cdef bint both = front or is_unlisted(s)
+    cdef bint both = front or must_list(s)
     if not both:
         lock_put(q, s, attached)
-        both = is_unlisted(s)
+        both = must_list(s)
         if both:
             unlock_put(q, s)
     if both:
@@ -185,7 +185,7 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
     else:
         r = tail_put_run(q, s, items, sizes, n, count_refs, done)
     if both and done[0]:
-        head_list_if_unlisted(q, s, to_post)
+        head_list_after_put(q, s, to_post)
     forward[0] = tail_crowded(s) and done[0] != 0
     unlock_put(q, s)
     if both:
