@@ -86,7 +86,7 @@ cdef inline void reset_subqueues(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
         keep_tasks(&s.not_full, me)
-        # pairs with: mt_load_seq_cst in head_make_room
+        # pairs with: mt_load_seq_cst in head_advance
         mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
         s = s.all_next
 

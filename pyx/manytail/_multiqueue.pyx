@@ -1004,7 +1004,7 @@ cdef class SubQueue(Root):
         cdef bint forward
         cdef int64_t done = 0
         cdef int r
-        room_point(&p, s, True)
+        free_slot_point(&p, s, True)
         while count[0] < run.n:
             if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
                 to_post = NULL
@@ -1015,7 +1015,7 @@ cdef class SubQueue(Root):
                 leave_bulk(s.mq)
                 post(to_post)
                 if forward:
-                    forward_room(s, True)
+                    forward_free_slot(s, True)
             else:
                 r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done, True)
             count[0] += done
@@ -1075,7 +1075,7 @@ cdef class SubQueue(Root):
             item = int64_of(item)       # before the loop: if it raised after a wait, it would keep the wake-up
         while not self.put_of_size(item, size, ONCE, False):
             waiting = new_waiting(self)
-            room_point(&waiting.point, self.s, True)
+            free_slot_point(&waiting.point, self.s, True)
             if self.sizer is not None:
                 free_size_point(&waiting.point, self.s, size, True)
             await waiting.wait()

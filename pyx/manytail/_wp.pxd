@@ -220,7 +220,7 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
     return r
 
 
-cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
+cdef inline int put_when_slot_free(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
     """As put_in_lane(), but wait for a free slot: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception
     set."""
     cdef wait_point place

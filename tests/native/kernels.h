@@ -106,7 +106,7 @@ static int wait_for_items(mq_queue *q, int64_t deadline, int attached) {
 
 static int wait_for_room(mq_subqueue *s, int64_t deadline, int attached) {
     wait_point p;
-    MQ_PUT(room_point)(&p, s, attached);
+    MQ_PUT(free_slot_point)(&p, s, attached);
     return wait_at(&p, MT_FULL, deadline);
 }
 
