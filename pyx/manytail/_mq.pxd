@@ -13,7 +13,7 @@
 # This file has the structs and the locks. The algorithm, on C structs and nogil, is in the files of one job each:
 # _mq_sizes (the sizes of items), _mq_tail (appending), _mq_ready (listed sub-queues), _mq_get, _mq_tasks (join),
 # _mq_put, _mq_forks, _mq_life (sub-queues come and go), _mq_changes (while it is used), _mq_clear (clear and discard),
-# _mq_iterate, _mq_held (gets that give back), _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
+# _mq_iterate, _mq_batch (gets that give back), _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
 # _queue.pyx, _nogil.pyx (without Python) and _wp.pxd (lanes); the native drivers compile all of it without an
 # interpreter. Progress: blocking.
 #
@@ -97,7 +97,7 @@ ctypedef struct subqueue:
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
-    int64_t held_by                 # number of the last batch that took an item from it (_mq_held.pxd); take lock
+    int64_t last_batch              # number of the last batch that took an item from it (_mq_batch.pxd); take lock
     wait_list not_full              # put lock
     mt_atomic_u32 not_full_waiting  # not_full.n, for getters, which read it without the put lock
     subqueue *all_next              # in mq's list of attached sub-queues, by time of their addition, or of removed ones
@@ -123,7 +123,7 @@ ctypedef struct queue:
     int64_t removed_put             # items ever put into sub-queues that are detached
     int64_t removed_total           # items that clear, discard, remove and shutdown took out: they count as done
     int64_t done                    # task_done calls
-    int64_t batches                 # batches ever begun (_mq_held.pxd); take lock
+    int64_t batches                 # batches ever begun (_mq_batch.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
     uint32_t begun                  # 1: options are set or a sub-queue was added, so they cannot be set; take lock
     uint32_t shut                   # 1: no more puts; take lock
