@@ -131,7 +131,7 @@ cdef inline void locked_return_to_cursors(entry_queue *q, entry *e, bint arrived
 
 # ------------------------------------------------------------------------------------------------- outranked by filters
 # A subscription with filtered rivals must skip the entries that these want. Its cursor `below` does that, and below_ids
-# says for which rivals it has skipped any. If one of those is no longer interested, the skipped entries may be takable,
+# says for which rivals it has skipped any. If one of those is not interested, the skipped entries may be takable,
 # so the cursor begins again at the first entry.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
     """Call it before each use of s.below: open that, or rewind it if one of below_ids is no rival. False: no memory."""

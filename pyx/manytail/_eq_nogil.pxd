@@ -2,9 +2,9 @@
 # count; the call that ends an entry hands its item to the caller. Private. Its users are _nogil.pyx (`cimport
 # manytail`) and the native drivers.
 #
-# The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
-# unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an immediate
-# shutdown) keeps its item until destroy_nogil_queue.
+# The order lock is taken with the GIL too: `objects` is 0. A blocking call tries, stores the queue's count of events,
+# and waits unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an
+# immediate shutdown) keeps its item until destroy_nogil_queue.
 from libc.stdlib cimport calloc, free
 
 from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_has_delivery
@@ -78,7 +78,7 @@ cdef inline void destroy_nogil_queue(nogil_queue *n, nogil_drop drop, void *arg)
         unsubscribe(s)
         n.subscriptions = s.next
         free(s)
-    memset(&fx, 0, sizeof(effects))
+    memset(&fx, 0, sizeof(effects))             # no lock: no other thread uses the queue
     for i in range(n.q.nlevels):
         while n.q.lists[i].first != NULL:
             locked_clear(n.q, n.q.lists[i].first, &fx)
@@ -232,6 +232,7 @@ cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point 
 
 
 cdef inline int get_within(nogil_subscription *n, acquired_entry *out, int64_t timeout_ns) noexcept nogil:
+    """MT_OK, MT_EMPTY (without a timeout), MT_TIMEOUT, MT_SHUTDOWN, MT_BADARG (closed) or MT_NOMEM."""
     cdef wait_point p
     cdef int64_t deadline
     cdef int r
