@@ -22,10 +22,10 @@
 # interpreter. Source: the strictly ordered queue of Qpid and its consumer manager; docs/design/entryqueue.md explains
 # both.
 #
-# Terms. HELD: not AVAILABLE before its time. Owner of an entry: the subscription that has acquired it. Credit: how many
-# entries a subscription may own. Filters: selector, origin, start, groups. Idle: closed, suspended or without credit;
-# else a subscription is interested. Rivals of a subscription: the interested ones of higher priority. They outrank it,
-# and have the first claim to each entry that they want.
+# Terms. HELD: not AVAILABLE before its time. Own: have acquired. Credit: how many entries a subscription may own.
+# Filters: selector, origin, start, groups. Idle: closed, suspended or without credit; else a subscription is
+# interested. Rivals of a subscription: the interested ones of higher priority. They outrank it, and have the first
+# claim to each entry that they want.
 #
 # Locks. "locked_" functions are called under the order lock, others too if they use what it guards, as depth_of()
 # does. "credit_locked_": under the lock of a shared credit, if there is one; it is always taken after an order lock. No
@@ -169,7 +169,7 @@ ctypedef struct effects:        # what the caller does after unlocking
     bint notify_thread          # notify the dead-letter thread: this queue has work for it
     bint timers_ended           # notify the timer thread: this queue has no timers left
 
-ctypedef struct acquired_entry:     # what a handle is made of, with a reference to each
+ctypedef struct acquired_entry:     # what a handle is made of; keep_for_handle() adds its references
     entry *e
     void *item
     void *extra
@@ -355,7 +355,6 @@ cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
 
 
 cdef inline void fill_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
-    """keep_for_handle() adds the references."""
     t.e = e
     t.item = e.item
     t.extra = e.extra

@@ -61,7 +61,6 @@ cdef inline entry *level_first(entry_list *l, cursor_position *p, int last_state
 
 
 cdef inline entry *levels_first(entry_queue *q, cursor *c) noexcept nogil:
-    """The first AVAILABLE entry at a position, the most urgent level first, or NULL."""
     cdef uint32_t w, i
     cdef uint64_t bits
     for w in range(<uint32_t>((q.nlevels + 63) >> 6)):
@@ -112,8 +111,7 @@ cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nog
 
 cdef inline void locked_return_to_cursors(entry_queue *q, entry *e, bint arrived) noexcept nogil:
     """e has become AVAILABLE, or arrived, in the middle of the order: return it to the cursors that have passed it
-    (E2). Browsers see each entry once, so to them only arrivals are returned. Arrivals of groups are locked_put()'s
-    job."""
+    (E2). Browsers see each entry once, so to them only arrivals are returned."""
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
     while s != NULL:
@@ -125,7 +123,7 @@ cdef inline void locked_return_to_cursors(entry_queue *q, entry *e, bint arrived
         if passes_start_and_origin(s, e):
             cursor_return(q, &s.below, e)
         s = s.below_next
-    if unlikely(q.groups != GROUPS_NONE) and not arrived:
+    if unlikely(q.groups != GROUPS_NONE) and not arrived:       # for an arrival locked_put() does this
         group_available(&q.groups_takable, e)
 
 

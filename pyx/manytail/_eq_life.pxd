@@ -153,7 +153,6 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
 
 
 cdef inline void locked_remove_subscription(entry_queue *q, subscription *s) noexcept nogil:
-    """Remove s from all lists of the queue."""
     list_subscription(q, s, NULL)
     if s.filtered:
         unlink_from(s, &s.filtered_next, &q.filtered, NULL)

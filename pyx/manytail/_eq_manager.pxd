@@ -342,8 +342,7 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 # A try that fails stores the queue's event_count in p.events_seen, under the order lock. If it has changed since, the
 # call tries again instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """The point at which a get waits until it has to try again. The try sets `events_seen`, before or after this
-    call."""
+    """The point at which a get waits until it has to try again. The try sets `events_seen`, before or after."""
     make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry

@@ -103,8 +103,7 @@ cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
-    """place_entry of a sorted queue. MT_EMPTY also if e was made before __init__ and has no key: then prepare(), which
-    is called again, raises."""
+    """place_entry of a sorted queue. MT_EMPTY also if e, made before __init__, has no key: then prepare() raises."""
     cdef subscription *s = q.filtered
     cdef bint renumbered
     if not e.keyed or not search_place(&q.index, q.lists, found):

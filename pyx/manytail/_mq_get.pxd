@@ -16,8 +16,7 @@ from manytail._mq_ready cimport *
 
 # --------------------------------------------------------------------------------------------------------------- taking
 cdef inline void head_popped(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    """Call it after head_pop() or head_pop_run() of n items. (head_count_as_done() is for items that leave without a
-    get.)"""
+    """Call it after head_pop() or head_pop_run() of n items. For items that leave without one: head_count_as_done()."""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):

@@ -47,9 +47,9 @@
 #   A9  Where the GIL is the lock, a notified thread that has not gone on yet tries as soon as it has the GIL, and finds
 #       all that was put before. So one such thread is enough: notify_next() notifies no other.
 #
-# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers: after each sleep that
-# a signal or the end of a slice (see park) has ended, and each time before they wait. So a call that loses one race
-# after another runs them too.
+# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers: before each wait, so
+# that a call that loses one race after another runs them too, and after a sleep that a signal or the end of a slice
+# (see park) has ended.
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -223,9 +223,9 @@ cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
 
 
 cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
-    """Notify, in order of arrival, the threads whose amounts fit into `available` together, and likewise the tasks; one
-    that does not fit is passed over. Every call that takes some of `available` calls this afterwards with the rest. So
-    a notified waiter that finds too little left need not forward."""
+    """Notify, in order of arrival, the threads whose amounts fit into `available` together, passing over others, and
+    likewise the tasks. Every call that takes some of `available` calls this afterwards with the rest. So a notified
+    waiter that finds too little left need not forward."""
     cdef int64_t left
     cdef int kind
     for kind in range(TASKS, THREADS - 1, -1):
