@@ -80,7 +80,7 @@ cdef class Points:
             subs = self.owner.open_subs() if self.listens else self.owner.usable()
         if self.all == NULL or subs is not self.subs:
             self.place(subs)
-        self.all[0].key = version
+        self.all[0].events_seen = version
         return 0
 
     cdef int place(self, tuple subs) except -1:

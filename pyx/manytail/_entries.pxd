@@ -82,8 +82,8 @@ cdef class EntryQueue(Root):
     cdef void arm_timer(self) noexcept
 
 
-cdef inline void end_hold(EntryQueue queue, effects *fx) noexcept:
-    """Unlock, and run the effects of the step that begin_hold() began."""
+cdef inline void unlock_and_run_effects(EntryQueue queue, effects *fx) noexcept:
+    """Unlock, and run the effects of the step that lock_for_effects() began."""
     unlock_order(queue.q)
     queue.run_effects(fx)
 

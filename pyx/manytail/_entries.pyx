@@ -35,7 +35,7 @@ from manytail._eq_capacity cimport *
 from manytail._eq_end cimport *
 from manytail._eq_keys cimport *
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
-from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_unasked_selectors
+from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_add_unasked_selectors
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport *
 from manytail._root cimport clear_by_breaking_cycles
@@ -201,25 +201,25 @@ cdef class Entry:
         cdef effects fx
         cdef entry_queue *q = self.q.q
         cdef bint done = False
-        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
+        if self.delivery == 0 or not word_has_delivery(entry_word(&self.e.word), self.delivery):
             return False
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         if span and not locked_reserve_timer(q, self.e):
             unlock_order(q)
             raise MemoryError
         done = locked_release(q, self.e, self.delivery, mt_now_ns() + span if span else 0, &fx)
-        end_timed_hold(self.q, &fx)
+        unlock_and_run_timed_effects(self.q, &fx)
         return bool(done)
 
     def unlock(self):
         """Let expiry, purge and overflow take the entry away. False: this delivery has ended, or it is not locked."""
         cdef effects fx
         cdef entry_queue *q = self.q.q
-        if self.delivery == 0 or not word_held_by(entry_word(&self.e.word), self.delivery):
+        if self.delivery == 0 or not word_has_delivery(entry_word(&self.e.word), self.delivery):
             return False
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         cdef bint done = locked_unlock_entry(q, self.e, self.delivery, &fx)
-        end_timed_hold(self.q, &fx)
+        unlock_and_run_timed_effects(self.q, &fx)
         return done
 
     def lock(self):
@@ -227,9 +227,9 @@ cdef class Entry:
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
-cdef inline void end_timed_hold(EntryQueue queue, effects *fx) noexcept:
-    """end_hold() of a step after which the queue may have a timer. The timer thread is asked first: the effects may run
-    user code that closes the subscription, and close() does not ask it."""
+cdef inline void unlock_and_run_timed_effects(EntryQueue queue, effects *fx) noexcept:
+    """unlock_and_run_effects() of a step after which the queue may have a timer. The timer thread is asked first: the
+    effects may run user code that closes the subscription, and close() does not ask it."""
     if unlikely(unlock_with_timers(queue.q)):
         queue.arm_timer()
     if unlikely(has_effects(fx)):
@@ -240,12 +240,12 @@ cdef inline object end_delivery(Entry h, uint32_t reason):
     """ack and reject."""
     cdef effects fx
     cdef entry_queue *q = h.q.q
-    if h.delivery == 0 or not word_held_by(entry_word(&h.e.word), h.delivery):
+    if h.delivery == 0 or not word_has_delivery(entry_word(&h.e.word), h.delivery):
         return False
     mt_point()
-    begin_hold(q, &fx)      # before any change: a fork while this thread waits for the lock finds the entry unchanged
-    cdef bint done = locked_finish(q, h.e, h.delivery, reason, &fx)
-    end_hold(h.q, &fx)
+    lock_for_effects(q, &fx)    # before any change: a fork while this thread waits for it finds the entry unchanged
+    cdef bint done = locked_end(q, h.e, h.delivery, reason, &fx)
+    unlock_and_run_effects(h.q, &fx)
     return done
 
 
@@ -301,7 +301,7 @@ cdef inline Entry handle_before_put(EntryQueue queue, entry *e):
     """A put makes its handle first: once e is put, nothing may fail."""
     cdef acquired_entry t
     keep_for_handle(queue.q, e)
-    note_acquired(&t, e, 0)
+    fill_acquired(&t, e, 0)
     return make_handle(queue, &t, e)
 
 
@@ -313,9 +313,9 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
     cdef effects fx
     PyErr_Fetch(&kind, &error, &trace)
     if t.delivery:
-        begin_hold(queue.q, &fx)
+        lock_for_effects(queue.q, &fx)
         locked_release(queue.q, t.e, t.delivery, 0, &fx)
-        end_hold(queue, &fx)
+        unlock_and_run_effects(queue, &fx)
     entry_drop(t.e)
     Py_DECREF_raw(<PyObject *>t.item)
     if t.extra != NULL:
@@ -473,9 +473,9 @@ cdef class EntryQueue(Root):
         cdef effects fx
         cdef entry_queue *q = self.q
         cdef int64_t mark = min(math.floor(self.resume_at * maxsize), maxsize - 1) if maxsize > 0 else 0
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         locked_set_maxsize(q, maxsize, mark, &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         return 0
 
     # -------------------------------------------------------------------------------------------------------------- put
@@ -606,12 +606,12 @@ cdef class EntryQueue(Root):
         """One try, with the status of locked_put."""
         cdef effects fx
         cdef entry_queue *q = self.q
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         cdef int r = locked_put(q, e, found, False, &fx)
-        p.key = q.event_count
-        end_timed_hold(self, &fx)
+        p.events_seen = q.event_count
+        unlock_and_run_timed_effects(self, &fx)
         return r
 
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
@@ -685,12 +685,12 @@ cdef class EntryQueue(Root):
         """One try, with the status of locked_hand_over."""
         cdef effects fx
         cdef entry_queue *q = self.q
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         cdef int r = locked_hand_over(q, e, found, v, &fx)
-        p.key = q.event_count
-        end_timed_hold(self, &fx)
+        p.events_seen = q.event_count
+        unlock_and_run_timed_effects(self, &fx)
         return r
 
     cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
@@ -698,10 +698,10 @@ cdef class EntryQueue(Root):
         cdef acquired_entry t
         cdef int64_t i
         keep_for_handle(self.q, e)
-        note_acquired(&t, e, 0)
+        fill_acquired(&t, e, 0)
         cdef Entry h = handle_of(self, &t)
         lock_order(self.q)
-        cdef bint ok = locked_unasked_selectors(self.q, e, v)
+        cdef bint ok = locked_add_unasked_selectors(self.q, e, v)
         unlock_order(self.q)
         if not ok:
             raise MemoryError
@@ -768,7 +768,7 @@ cdef class EntryQueue(Root):
                 if unlikely(self.q.timers.n != 0):
                     locked_run_due_timers(self.q, mt_now_ns(), &fx)
                 n = locked_put_run(self.q, &first, &fx)
-                end_hold(self, &fx)
+                unlock_and_run_effects(self, &fx)
                 self.release_run(first)
         return n
 
@@ -898,7 +898,7 @@ cdef class EntryQueue(Root):
                 (<EntryQueue>letter).put_dead(e, &dropped, &to_post)
             else:
                 keep_for_handle(self.q, e)
-                note_acquired(&t, e, 0)
+                fill_acquired(&t, e, 0)
                 handle = handle_of(self, &t)
                 enter_dead_letter_call(self.q, &here)
                 try:
@@ -933,7 +933,7 @@ cdef class EntryQueue(Root):
             while r == MT_EMPTY:
                 if not self.plain:
                     self.prepare(e, &found)
-                begin_hold(self.q, &fx)
+                lock_for_effects(self.q, &fx)
                 fx.to_post = to_post[0]
                 r = locked_put(self.q, e, &found, True, &fx)
                 unlock_order(self.q)
@@ -969,7 +969,7 @@ cdef class EntryQueue(Root):
         dead-letter thread."""
         cdef effects fx
         cdef wait_node *to_post = NULL
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         self.q.armed_for = 0
         locked_run_due_timers(self.q, mt_now_ns(), &fx)
         unlock_order(self.q)
@@ -981,7 +981,7 @@ cdef class EntryQueue(Root):
             locked_leave_to_thread(self.q, e, &fx)
         if fx.keys != NULL:
             locked_leave_keys_to_thread(self.q, &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         post(to_post)
         self.arm_timer()
         return 0
@@ -1060,24 +1060,24 @@ cdef class EntryQueue(Root):
     cdef void end_key_search(self, key_table *t, key_search *search) noexcept:
         cdef effects fx
         cdef int64_t i
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         for i in range(search.ntried):
             unpin_record(t, search.tried[i], &fx.keys)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         free(search.tried)
 
     cdef void drop_all(self) noexcept:
         """For the garbage collector: drop all entries, without dead letters."""
         cdef effects fx
         cdef uint32_t i
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         self.q.dead_letter = DEAD_LETTER_NONE
         left_to_thread = self.q.for_thread
         self.q.for_thread = self.q.for_thread_last = NULL
         for i in range(self.q.nlevels):
             while self.q.lists[i].first != NULL:
                 locked_clear(self.q, self.q.lists[i].first, &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         release_chain(left_to_thread)
         self.dead_letter = None
         self.key = None
@@ -1121,17 +1121,17 @@ cdef class EntryQueue(Root):
     def purge(self):
         """Remove AVAILABLE, HELD and unlocked entries, without dead letters, and return how many there were."""
         cdef effects fx
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         cdef int64_t n = locked_discard_all(self.q, PURGED, True, &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         return n
 
     cdef int run_due_timers(self) except -1:
         cdef effects fx
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         if self.q.timers.n != 0:
             locked_run_due_timers(self.q, mt_now_ns(), &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
         return 0
 
     def maintain(self):
@@ -1173,9 +1173,9 @@ cdef class EntryQueue(Root):
         ShutDown. ack, release and reject work, and a released entry can be got. immediate: AVAILABLE and HELD entries,
         and all that are released later, go to the dead letter (DELETED) or are dropped. Wakes all waiting calls."""
         cdef effects fx
-        begin_hold(self.q, &fx)
+        lock_for_effects(self.q, &fx)
         locked_shutdown(self.q, bool(immediate), &fx)
-        end_hold(self, &fx)
+        unlock_and_run_effects(self, &fx)
 
     @property
     def is_shutdown(self):

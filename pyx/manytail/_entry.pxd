@@ -111,7 +111,7 @@ ctypedef union entry_link:
 
 ctypedef struct entry:
     mt_atomic_i64 word
-    mt_atomic_u32 refs          # 1 for being linked, 1 per handle, redelivery and pin
+    mt_atomic_u32 refs          # 1 for being linked, 1 per handle, place in a heap by order, and pin
     uint16_t priority_level
     uint8_t keyed               # it is a keyed_entry
     uint8_t reserved            # ACQUIRED for a waiter of its owner, which has not fetched it yet
@@ -121,7 +121,7 @@ ctypedef struct entry:
     entry *prev
     entry_link after
     entry *acquired_prev        # `after` and this are the links of that list
-    void *owner                 # the subscription that holds it, or NULL
+    void *owner                 # the subscription that has acquired it, or NULL
     anchor *readers
     void *item                  # a counted Python reference while linked
     void *extra                 # the same: headers and the like, or NULL
@@ -157,7 +157,7 @@ cdef inline uint64_t word_delivery(int64_t w) noexcept nogil:
     return <uint64_t>w >> DELIVERY_SHIFT
 
 
-cdef inline bint word_held_by(int64_t w, uint64_t delivery) noexcept nogil:
+cdef inline bint word_has_delivery(int64_t w, uint64_t delivery) noexcept nogil:
     return word_state(w) == ACQUIRED and word_delivery(w) == delivery
 
 
@@ -186,7 +186,7 @@ cdef inline uint64_t entry_acquire(mt_atomic_i64 *word) noexcept nogil:
 cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t to) noexcept nogil:
     """`to`: AVAILABLE or HELD. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if entry_swap(word, &w, <int64_t>(delivery << DELIVERY_SHIFT) | REDELIVERED_BIT | to):
             return True
     return False
@@ -194,7 +194,7 @@ cdef inline bint entry_release(mt_atomic_i64 *word, uint64_t delivery, int64_t t
 
 cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if entry_swap(word, &w, (w & ~(STATE_BITS | LOCKED_BIT)) | DEQUEUED):
             return True
     return False
@@ -203,7 +203,7 @@ cdef inline bint entry_dequeue(mt_atomic_i64 *word, uint64_t delivery) noexcept 
 cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     """Allow entry_steal. False: `delivery` has ended, or it was not locked."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery) and word_locked(w):
+    while word_has_delivery(w, delivery) and word_locked(w):
         if entry_swap(word, &w, w & ~LOCKED_BIT):
             return True
     return False
@@ -212,7 +212,7 @@ cdef inline bint entry_unlock(mt_atomic_i64 *word, uint64_t delivery) noexcept n
 cdef inline bint entry_lock(mt_atomic_i64 *word, uint64_t delivery) noexcept nogil:
     """Forbid entry_steal. False: `delivery` has ended."""
     cdef int64_t w = entry_word(word)
-    while word_held_by(w, delivery):
+    while word_has_delivery(w, delivery):
         if word_locked(w) or entry_swap(word, &w, w | LOCKED_BIT):
             return True
     return False
@@ -434,11 +434,11 @@ cdef inline void timers_set(heap *h, entry *e, int64_t when) noexcept nogil:
     heap_add(h, <uint64_t>when, e, &e.options.timer)
 
 
-# --------------------------------------------------------------------------------------------------------- redeliveries
-# A cursor's heap, by order, of the entries that it has passed and must look at again: they were released, or arrived
-# before its position. The heap holds references. An entry may be in it twice; one that is AVAILABLE no longer stays
-# until it is at the top or redeliveries_shrink drops it.
-cdef inline void redeliveries_pop(heap *h) noexcept nogil:
+# ------------------------------------------------------------------------------------------------------ heaps by order
+# A cursor's redeliveries: the entries that it has passed and must look at again, because they were released, or arrived
+# before its position. With groups also what may be taken (_eq_keys.pxd). The heap has references. An entry may be in it
+# twice; one that is not AVAILABLE stays until it is at the top or entry_heap_refresh drops it.
+cdef inline void entry_heap_pop(heap *h) noexcept nogil:
     cdef entry *e = <entry *>h.items[0].member
     heap_remove(h, 0)
     entry_drop(e)
@@ -449,7 +449,7 @@ cdef inline int compare_keys(const void *a, const void *b) noexcept nogil:
     return -1 if x < y else x > y
 
 
-cdef inline void redeliveries_shrink(heap *h) noexcept nogil:
+cdef inline void entry_heap_refresh(heap *h) noexcept nogil:
     """Drop duplicates and what is not AVAILABLE; read the orders again, which a sorted queue changes. Sorting gives a
     heap."""
     cdef uint32_t i, n = 0
@@ -472,11 +472,11 @@ cdef inline void redeliveries_shrink(heap *h) noexcept nogil:
             h.n += 1
 
 
-cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
+cdef inline bint entry_heap_push(heap *h, entry *e) noexcept nogil:
     """False: no memory."""
     if unlikely(h.n == h.capacity):
         if h.n:
-            redeliveries_shrink(h)
+            entry_heap_refresh(h)
         # Amortized O(log n): without growth, at least half the capacity is pushed before the next shrink.
         if h.n >= h.capacity >> 1 and not heap_reserve(h, h.capacity + 1):
             return False
@@ -485,7 +485,7 @@ cdef inline bint redeliveries_push(heap *h, entry *e) noexcept nogil:
     return True
 
 
-cdef inline void redeliveries_free(heap *h) noexcept nogil:
+cdef inline void entry_heap_free(heap *h) noexcept nogil:
     for i in range(h.n):
         entry_drop(<entry *>h.items[i].member)
     free(h.items)

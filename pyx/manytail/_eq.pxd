@@ -22,14 +22,15 @@
 # interpreter. Source: the strictly ordered queue of Qpid and its consumer manager; docs/design/entryqueue.md explains
 # both.
 #
-# Terms. Credit: how many entries a subscription may hold without acknowledging them. Filters: selector, origin, start,
-# groups. Idle: closed, suspended or without credit; else a subscription is interested. Rivals of a subscription: the
-# interested ones of higher priority. They outrank it, and have the first claim to each entry that they want.
+# Terms. HELD: not AVAILABLE before its time. Own: have acquired. Credit: how many entries a subscription may own.
+# Filters: selector, origin, start, groups. Idle: closed, suspended or without credit; else a subscription is
+# interested. Rivals of a subscription: the interested ones of higher priority. They outrank it, and have the first
+# claim to each entry that they want.
 #
-# Locks. "locked_" functions are called with the order lock held, others too if they use what it guards, as depth_of()
-# does. "credit_locked_": with the lock of a shared credit, which is always taken after an order lock. No call waits for
-# anything else under the order lock, and none runs Python code: that is collected in `effects` and done after
-# unlocking. An entry is not called locked: it has LOCK, a bit of its word, or not. Progress: blocking.
+# Locks. "locked_" functions are called under the order lock, others too if they use what it guards, as depth_of()
+# does. "credit_locked_": under the lock of a shared credit, if there is one; it is always taken after an order lock. No
+# call waits for anything else under the order lock, and none runs Python code: that is collected in `effects` and done
+# after unlocking. The LOCK bit of an entry's word is not a lock. Progress: blocking.
 #   gil_locked: a queue of Python objects on a build with the GIL. The GIL is its order lock; its lock word is not used.
 #   objects: items are Python objects, and each handle gets references; callers are attached. Else they are detached.
 #
@@ -37,7 +38,7 @@
 #   E1  AVAILABLE, ACQUIRED and HELD entries are linked, others are not; `available`, `acquired` and `held` count them.
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below skips entries that a subscription of below_ids wants (_eq_cursors.pxd).
-#   E3  An entry is in its holder's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
+#   E3  An entry is in its owner's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
 #       `owner` is set. The `used` of a shared credit is the sum of nacquired, plus one for each entry that is about to
 #       be acquired. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
@@ -76,7 +77,7 @@ cdef enum:                      # status codes beside MT_*
 
 cdef enum:
     LEVEL_SHIFT = 48            # entry.order = priority level << LEVEL_SHIFT | arrival number, unless sorted
-    TIMER_GRACE = 1000000000    # ns; if the shared timer would sleep longer than this for nothing, it is notified
+    TIMER_GRACE = 1000000000    # ns that the timer thread may sleep for nothing (EntryQueue.arm_timer)
 
 ctypedef struct entry_queue     # declared first: they point to each other
 ctypedef struct subscription
@@ -129,7 +130,7 @@ ctypedef struct subscription:
     void *selector              # borrowed from the Subscription, or NULL
     const void *origin          # only compared by identity
     int64_t start               # it gets no entries with smaller arrival numbers
-    int64_t limit               # its own credit: entries that it may hold; <= 0: any number
+    int64_t limit               # its own credit: entries that it may own; <= 0: any number
     int64_t nacquired
     entry *acquired_first       # in the order in which it got them
     entry *acquired_last
@@ -139,7 +140,7 @@ ctypedef struct subscription:
     cursor *cursor_in_use       # the queue's shared one, or own_cursor
     cursor own_cursor           # open if it is filtered, and browses or its queue has no groups
     heap own                    # with groups: the first AVAILABLE entry of each group that it owns
-    cursor below                # skips what the subscriptions of below_ids want (_eq_cursors.pxd)
+    cursor below                # skips what rivals want, those of below_ids (_eq_cursors.pxd)
     uint32_t *below_ids
     int64_t nbelow_ids
     bint below_open
@@ -150,11 +151,11 @@ ctypedef struct subscription:
     int64_t notified            # waiters that were notified and have not tried again
     subscription_rank *rank     # NULL: it browses
     subscription_list *listed   # the list of the manager that it is in, or NULL
-    subscription *next
+    subscription *next          # in `listed`
     subscription *prev
-    subscription *all_next
+    subscription *all_next      # in rank.all
     subscription *all_prev
-    subscription *filtered_next
+    subscription *filtered_next     # in entry_queue.filtered
     subscription *filtered_prev
 
 ctypedef struct dead_letter_call:   # on the stack of a thread that runs the dead-letter callable
@@ -168,7 +169,7 @@ ctypedef struct effects:        # what the caller does after unlocking
     bint notify_thread          # notify the dead-letter thread: this queue has work for it
     bint timers_ended           # notify the timer thread: this queue has no timers left
 
-ctypedef struct acquired_entry:     # what a handle is made of, with a reference to each
+ctypedef struct acquired_entry:     # what a handle is made of; keep_for_handle() adds its references
     entry *e
     void *item
     void *extra
@@ -177,7 +178,7 @@ ctypedef struct acquired_entry:     # what a handle is made of, with a reference
 ctypedef struct selector_result:    # what a selector said about an entry
     uint32_t id                 # of the subscription
     bint wants
-    PyObject *selector          # with a reference: not asked yet; None if the subscription has no selector
+    PyObject *selector          # with a reference; NULL: it was asked. None: the subscription has none
 
 ctypedef struct selector_results:
     selector_result *items
@@ -274,7 +275,7 @@ cdef inline void unlock_order(entry_queue *q) noexcept nogil:
     leave(&q.lock, not MT_FREE_THREADED and q.gil_locked)
 
 
-cdef inline void begin_hold(entry_queue *q, effects *fx) noexcept nogil:
+cdef inline void lock_for_effects(entry_queue *q, effects *fx) noexcept nogil:
     """Lock, for a step that has effects."""
     memset(fx, 0, sizeof(effects))
     lock_order(q)
@@ -353,7 +354,7 @@ cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
     return born
 
 
-cdef inline void note_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
+cdef inline void fill_acquired(acquired_entry *t, entry *e, uint64_t delivery) noexcept nogil:
     t.e = e
     t.item = e.item
     t.extra = e.extra

@@ -59,14 +59,14 @@ cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low
 # -------------------------------------------------------------------------------------------------------------- waiting
 cdef inline void free_slot_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
     """A putter waits until there is a free slot; in a last-value queue also until an event, after which its entry may
-    replace another one. The try sets `key`, as for entries_point()."""
+    replace another one. The try sets `events_seen`, before or after."""
     make_point(p, &q.putters, &q.lock, q.gil_locked, attached, locked_poll_free_slot, q)
     p.forward = locked_forward_free_slot
 
 
 cdef inline int locked_poll_free_slot(wait_point *p, bint parking) noexcept nogil:
     cdef entry_queue *q = <entry_queue *>p.of
-    if q.shut or not locked_full(q) or (q.value_keys.n and q.event_count != p.key):
+    if q.shut or not locked_full(q) or (q.value_keys.n and q.event_count != p.events_seen):
         return MT_OK
     return WAIT
 

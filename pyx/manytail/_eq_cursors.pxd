@@ -40,13 +40,13 @@ cdef inline void close_cursor(entry_queue *q, cursor *c) noexcept nogil:
         position_close(&q.lists[i], &c.positions[i])
     if c.positions != &c.one:
         free(c.positions)
-    redeliveries_free(&c.redeliveries)
+    entry_heap_free(&c.redeliveries)
 
 
 cdef inline void cursor_rewind(entry_queue *q, cursor *c) noexcept nogil:
     for i in range(q.nlevels):
         position_move(&q.lists[i], &c.positions[i], q.lists[i].first)
-    redeliveries_free(&c.redeliveries)
+    entry_heap_free(&c.redeliveries)
 
 
 cdef inline entry *level_first(entry_list *l, cursor_position *p, int last_state) noexcept nogil:
@@ -86,7 +86,7 @@ cdef inline entry *cursor_first(entry_queue *q, cursor *c) noexcept nogil:
         a = <entry *>c.redeliveries.items[0].member
         if state_of(a) == AVAILABLE:
             return a
-        redeliveries_pop(&c.redeliveries)
+        entry_heap_pop(&c.redeliveries)
     return e
 
 
@@ -96,7 +96,7 @@ cdef inline void cursor_skip(entry_queue *q, cursor *c, entry *e) noexcept nogil
     if likely(position_at(p) == e):
         position_move(&q.lists[e.priority_level], p, e.next)
     while unlikely(c.redeliveries.n != 0) and c.redeliveries.items[0].member == e:
-        redeliveries_pop(&c.redeliveries)
+        entry_heap_pop(&c.redeliveries)
 
 
 cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nogil:
@@ -104,13 +104,13 @@ cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nog
     cdef entry *at = position_at(&c.positions[e.priority_level])
     if at != NULL and e.order >= at.order:
         return
-    if unlikely(not redeliveries_push(&c.redeliveries, e)):
+    if unlikely(not entry_heap_push(&c.redeliveries, e)):
         # No memory: move the position back instead.
         position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)
 
 
-cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept nogil:
-    """e has become AVAILABLE, or arrives, in the middle of the order: return it to the cursors that have passed it
+cdef inline void locked_return_to_cursors(entry_queue *q, entry *e, bint arrived) noexcept nogil:
+    """e has become AVAILABLE, or arrived, in the middle of the order: return it to the cursors that have passed it
     (E2). Browsers see each entry once, so to them only arrivals are returned."""
     cdef subscription *s = q.filtered
     cursor_return(q, &q.shared, e)
@@ -123,16 +123,16 @@ cdef inline void locked_show(entry_queue *q, entry *e, bint arrived) noexcept no
         if passes_start_and_origin(s, e):
             cursor_return(q, &s.below, e)
         s = s.below_next
-    if unlikely(q.groups != GROUPS_NONE) and not arrived:
-        group_shown(&q.groups_takable, e)
+    if unlikely(q.groups != GROUPS_NONE) and not arrived:       # for an arrival locked_put() does this
+        group_available(&q.groups_takable, e)
 
 
 # ------------------------------------------------------------------------------------------------- outranked by filters
 # A subscription with filtered rivals must skip the entries that these want. Its cursor `below` does that, and below_ids
-# says for which rivals it has skipped any. If one of those is no longer interested, the skipped entries may be takable,
+# says for which rivals it has skipped any. If one of those is not interested, the skipped entries may be takable,
 # so the cursor begins again at the first entry.
 cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept nogil:
-    """Open s.below, or rewind it if one of below_ids is no rival now. Before each use of it. False: no memory."""
+    """Call it before each use of s.below: open that, or rewind it if one of below_ids is no rival. False: no memory."""
     if not s.below_open:
         if not open_cursor(q, &s.below, False):
             return False
@@ -146,7 +146,7 @@ cdef inline bint locked_prepare_below(entry_queue *q, subscription *s) noexcept 
     return True
 
 
-cdef inline bint note_skipped_for(subscription *s, uint32_t id) noexcept nogil:
+cdef inline bint add_skipped_for(subscription *s, uint32_t id) noexcept nogil:
     """s.below skips an entry for the rival with that id. False: no memory."""
     for i in range(s.nbelow_ids):
         if s.below_ids[i] == id:

@@ -1,21 +1,20 @@
 # How deliveries and entries of an entry queue end (_eq.pxd). Private.
 #
-# A delivery ends when its holder acks, rejects or releases the entry. It also ends when the holder has cleared LOCK and
-# the entry is discarded. An entry ends when it is acked, rejected or discarded: `entry.reason` says why. It is then
-# dead: DEQUEUED, and at once DELETED.
+# A delivery ends when the entry is acked, rejected or released, or is discarded after LOCK was cleared. An entry ends
+# when it is acked, rejected or discarded: `entry.reason` says why. It is then dead: DEQUEUED, and at once DELETED.
 #
 # One compare-and-swap of the entry's state word decides which of several calls ends a delivery (_entry.pxd). The order
-# lock is held for the swap and for all that follows from it: unlinking, counts, credit, wake-ups. Dropping the item and
+# lock is kept for the swap and for all that follows from it: unlinking, counts, credit, wake-ups. Dropping the item and
 # sending the dead letter may run user code. So the caller does both after unlocking, for the entries in `effects.dead`.
 #
-# Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_holder().
+# Invariant E3 holds at each return. For E5, whatever ends a delivery begins with lock_credit_of_owner().
 from manytail._eq_capacity cimport *
 from manytail._eq_cursors cimport *
 
 
 # ------------------------------------------------------------------------------------------------ the end of a delivery
-cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
-    """The first step of whatever ends a delivery of e: lock the credit that its holder shares. NULL: it shares none.
+cdef inline shared_credit *lock_credit_of_owner(entry *e) noexcept nogil:
+    """The first step of whatever ends a delivery of e: lock the credit that its owner shares. NULL: it shares none.
 
     Change nothing before this step. A thread that waits for a lock detaches, and then another thread may fork: the
     child would find a delivery that is half ended (E5). After this step nothing detaches until unlock_credit()."""
@@ -26,8 +25,8 @@ cdef inline shared_credit *lock_credit_of_holder(entry *e) noexcept nogil:
     return s.credit
 
 
-cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Remove e from its holder's list and return its credit. The caller holds the lock of a shared credit."""
+cdef inline void credit_locked_end_delivery(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Remove e from its owner's list and return its credit."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
     if unlikely(s == NULL):
@@ -39,37 +38,36 @@ cdef inline void locked_end_delivery(entry_queue *q, entry *e, effects *fx) noex
             and group_delivery_ended(&q.groups_takable, e, q.groups == GROUPS_ASSIGNED):
         locked_wake_many(q, 1, fx)
     if unlikely(s.limit > 0 or s.credit != NULL):
-        locked_credit_back(q, s, fx)
+        credit_locked_return(q, s, fx)
 
 
-cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
-    """ACQUIRED -> dead, by the holder of that delivery. The caller holds the lock of a shared credit. False: the
-    delivery has already ended."""
+cdef inline bint credit_locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason,
+                                   effects *fx) noexcept nogil:
+    """ACQUIRED -> dead, by whoever got that delivery. False: it has already ended."""
     if unlikely(not entry_dequeue(&e.word, delivery)):
         return False
-    locked_end_delivery(q, e, fx)
+    credit_locked_end_delivery(q, e, fx)
     locked_unlink_ended(q, e, reason, fx)
     return True
 
 
-cdef inline bint locked_finish(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason,
-                               effects *fx) noexcept nogil:
-    """Lock a shared credit, and call locked_end()."""
-    cdef shared_credit *c = lock_credit_of_holder(e)
-    cdef bint done = locked_end(q, e, delivery, reason, fx)
+cdef inline bint locked_end(entry_queue *q, entry *e, uint64_t delivery, uint32_t reason, effects *fx) noexcept nogil:
+    """Lock a shared credit, and call credit_locked_end()."""
+    cdef shared_credit *c = lock_credit_of_owner(e)
+    cdef bint done = credit_locked_end(q, e, delivery, reason, fx)
     unlock_credit(c)
     return done
 
 
-cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
-    """Ack the entries that s holds, from the first that it got up to `last`, which it holds. Returns how many."""
-    cdef shared_credit *c = lock_credit_of_holder(last)
+cdef inline int64_t locked_ack_up_to(entry_queue *q, subscription *s, entry *last, effects *fx) noexcept nogil:
+    """Ack the entries that s owns, from the first that it got up to `last`, which it owns. Returns how many."""
+    cdef shared_credit *c = lock_credit_of_owner(last)
     cdef entry *following = s.acquired_first
     cdef int64_t n = 0
     while True:
         e = following
         following = e.after.acquired_next
-        n += locked_end(q, e, word_delivery(entry_word(&e.word)), ACKED, fx)
+        n += credit_locked_end(q, e, word_delivery(entry_word(&e.word)), ACKED, fx)
         if e == last:
             break
     unlock_credit(c)
@@ -79,16 +77,16 @@ cdef inline int64_t locked_finish_up_to(entry_queue *q, subscription *s, entry *
 cdef inline bint locked_release(entry_queue *q, entry *e, uint64_t delivery, int64_t due, effects *fx) noexcept nogil:
     """ACQUIRED -> AVAILABLE (due: 0), or HELD until `due`, or dead if locked_reason_to_end() says so. False: the
     delivery has already ended."""
-    cdef shared_credit *c = lock_credit_of_holder(e)
+    cdef shared_credit *c = lock_credit_of_owner(e)
     cdef uint32_t reason = locked_reason_to_end(q, e, delivery)
     if unlikely(reason != 0):
-        done = locked_end(q, e, delivery, reason, fx)
+        done = credit_locked_end(q, e, delivery, reason, fx)
     else:
         done = entry_release(&e.word, delivery, HELD if due else AVAILABLE)
         if done:
             q.counters.released += 1
-            locked_end_delivery(q, e, fx)
-            locked_released(q, e, due, fx)
+            credit_locked_end_delivery(q, e, fx)
+            locked_complete_release(q, e, due, fx)
     unlock_credit(c)
     # The depth is unchanged, but e can be dropped now: overflow spares an entry with LOCK.
     if unlikely(locked_overflows(q)) and done and is_linked(e):
@@ -109,7 +107,7 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
     return 0
 
 
-cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
+cdef inline void locked_complete_release(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
     """Complete a release whose delivery has ended: the state is AVAILABLE (due: 0) or HELD."""
     if unlikely(q.value_keys.n):
         # A put that replaces this entry needs no free slot. Wake the putters that wait. The event is for one that is
@@ -122,7 +120,7 @@ cdef inline void locked_released(entry_queue *q, entry *e, int64_t due, effects 
         locked_set_timer(q, e)
         return
     q.available += 1
-    locked_show(q, e, False)
+    locked_return_to_cursors(q, e, False)
     locked_wake(q, e, False, fx)
 
 
@@ -218,10 +216,10 @@ cdef inline bint locked_discard_one(entry_queue *q, entry *e, uint32_t reason, e
     cdef shared_credit *c = NULL
     cdef bint done = False
     if was == ACQUIRED:
-        c = lock_credit_of_holder(e)
+        c = lock_credit_of_owner(e)
         done = entry_steal(&e.word)
         if done:
-            locked_end_delivery(q, e, fx)
+            credit_locked_end_delivery(q, e, fx)
     elif was <= HELD:
         done = entry_withdraw(&e.word)
         if done and was == AVAILABLE:
@@ -304,7 +302,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
             q.held -= 1
             q.available += 1
             locked_set_timer(q, e)
-            locked_show(q, e, False)
+            locked_return_to_cursors(q, e, False)
             locked_wake(q, e, False, fx)
         else:
             locked_set_timer(q, e)
@@ -312,7 +310,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
 
 # -------------------------------------------------------------------------------------- work for the dead-letter thread
 cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Leave a dead entry to the dead-letter thread (_timer.pyx). That thread calls the dead-letter callable and drops
+    """Leave a dead entry to the dead-letter thread (_timer.py). That thread calls the dead-letter callable and drops
     the item, which may run its finalizer."""
     e.after.dead_next = NULL
     if q.for_thread_last != NULL:

@@ -10,8 +10,8 @@
 #
 # Invariant
 #   G1  nreserved <= notified, unless a notified waiter did not fetch its entry. If it was cancelled,
-#       locked_release_unclaimed follows. If it is a Consumer that took an entry of another queue, or is gone since a
-#       fork, any get of the subscription fetches reserved entries first.
+#       locked_release_unclaimed follows. Else it took an entry of another queue, or is gone since a fork: any get of
+#       the subscription fetches reserved entries first.
 from manytail._eq_end cimport *
 
 
@@ -74,8 +74,8 @@ cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects 
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
-    """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others hold do not
-    count, though they may be released. False also if s lacks credit, or only asking its selector can tell."""
+    """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others own, or have the
+    first claim to, do not count. False also if s lacks credit, or only asking its selector can tell."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
@@ -96,8 +96,8 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 
 
 # ------------------------------------------------------------------------------------------------------------ selectors
-cdef inline bint note_selector(selector_results *v, subscription *s) noexcept nogil:
-    """Add the selector of s, with a reference, to those to be asked. Under the order lock. False: no memory."""
+cdef inline bint add_selector(selector_results *v, subscription *s) noexcept nogil:
+    """Add the selector of s, with a reference, to those to be asked. False: no memory."""
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
         if longer == NULL:
@@ -112,11 +112,11 @@ cdef inline bint note_selector(selector_results *v, subscription *s) noexcept no
     return True
 
 
-cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
-    """Collect the rivals of s that e may suit. False: no memory."""
+cdef inline bint locked_add_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
+    """Add the selectors of the rivals of s that e may suit. False: no memory."""
     cdef subscription *h = next_above(s, NULL)
     while h != NULL:
-        if may_take(q, h, e) and not note_selector(found, h):
+        if may_take(q, h, e) and not add_selector(found, h):
             return False
         h = next_above(s, h)
     return True
@@ -124,8 +124,8 @@ cdef inline bint locked_rivals(entry_queue *q, subscription *s, entry *e, select
 
 # ----------------------------------------------------------------------------------------------------- reserved entries
 cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
-    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. The caller has taken a
-    shared credit, if s shares one."""
+    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. s has a waiter. The
+    caller has taken a shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
     unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
     link_last(e, &e.after, &s.reserved_first, &s.reserved_last)

@@ -4,14 +4,14 @@
 # order lock, on records that are pinned by their reference count, in EntryQueue.find_key (_entries.pyx). Each entry
 # with the key holds a reference to the record; the last one removes it from the table.
 #
-# Groups. "shared": a subscription owns a group while it holds entries of it. "assigned": it owns the group from the
+# Groups. "shared": a subscription owns a group while it owns entries of it. "assigned": it owns the group from the
 # first entry that it gets until it closes. Source: Qpid's message groups.
 #
 # A get must not look at entries of groups that other subscriptions own. So there are heaps, by order:
 #   key_record.available    the AVAILABLE entries of the group
 #   group_index.anybody     AVAILABLE entries without a group, and the first one of each group without an owner
 #   subscription.own        the first AVAILABLE entry of each group that the subscription owns
-# The heaps may hold more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
+# The heaps may have more. An entry that was taken, or whose group has another owner, is dropped when it is at the top.
 #
 # Last values. A record has the entry that was put last. A put removes the one before it, unless that is ACQUIRED.
 #
@@ -162,8 +162,8 @@ cdef inline key_record *pin_tried(key_search *s, key_record *k) noexcept nogil:
     return k
 
 
-cdef inline void unpin_record(key_table *t, key_record *k, key_record **released) noexcept nogil:
-    """Drop a reference. The last one moves the record from the table to `released`; the caller frees those."""
+cdef inline void unpin_record(key_table *t, key_record *k, key_record **to_free) noexcept nogil:
+    """Drop a reference. The last one moves the record from the table to `to_free`; the caller frees those."""
     k.refs -= 1
     if k.refs:
         return
@@ -171,10 +171,10 @@ cdef inline void unpin_record(key_table *t, key_record *k, key_record **released
     while b[0] != k:
         b = &b[0].next
     b[0] = k.next
-    redeliveries_free(&k.available)
+    entry_heap_free(&k.available)
     t.n -= 1
-    k.next = released[0]
-    released[0] = k
+    k.next = to_free[0]
+    to_free[0] = k
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
@@ -206,7 +206,7 @@ cdef inline entry *first_of_owner(heap *h, heap *owner) noexcept nogil:
         e = top_of(h)
         if state_of(e) == AVAILABLE and owner_of_group(e) == owner:
             return e
-        redeliveries_pop(h)
+        entry_heap_pop(h)
     return NULL
 
 
@@ -223,20 +223,20 @@ cdef inline entry *groups_first(group_index *x, heap *own, bint outranked) noexc
 
 
 cdef inline void index_entry(group_index *x, heap *h, entry *e) noexcept nogil:
-    if not x.lost and not redeliveries_push(h, e):
+    if not x.lost and not entry_heap_push(h, e):
         x.lost = True
 
 
-cdef inline void group_show_first(group_index *x, key_record *g) noexcept nogil:
+cdef inline void group_index_first(group_index *x, key_record *g) noexcept nogil:
     """Restore K1 after the owner or the first AVAILABLE entry of g may have changed."""
     cdef heap *h = g.owner if g.owner != NULL else &x.anybody
     while g.available.n and state_of(top_of(&g.available)) != AVAILABLE:
-        redeliveries_pop(&g.available)
+        entry_heap_pop(&g.available)
     if g.available.n:
         index_entry(x, h, top_of(&g.available))
 
 
-cdef inline void group_shown(group_index *x, entry *e) noexcept nogil:
+cdef inline void group_available(group_index *x, entry *e) noexcept nogil:
     """e has become AVAILABLE."""
     cdef key_record *g = group_of(e)
     if g == NULL:
@@ -244,7 +244,7 @@ cdef inline void group_shown(group_index *x, entry *e) noexcept nogil:
         return
     index_entry(x, &g.available, e)
     if g.available.n and (top_of(&g.available) == e or state_of(top_of(&g.available)) != AVAILABLE):
-        group_show_first(x, g)
+        group_index_first(x, g)
 
 
 cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned) noexcept nogil:
@@ -257,11 +257,11 @@ cdef inline void group_taken(group_index *x, entry *e, heap *own, bint assigned)
         g.owner = own
         if assigned:
             g.refs += 1         # the subscription's: it owns the group even when no entry is left
-    group_show_first(x, g)
+    group_index_first(x, g)
 
 
 cdef inline bint group_delivery_ended(group_index *x, entry *e, bint assigned) noexcept nogil:
-    """e is no longer ACQUIRED. True: its group has lost its owner, so others may take its entries."""
+    """A delivery of e has ended. True: its group has lost its owner, so others may take its entries."""
     cdef key_record *g = group_of(e)
     if g == NULL:
         return False
@@ -269,7 +269,7 @@ cdef inline bint group_delivery_ended(group_index *x, entry *e, bint assigned) n
     if assigned or g.unacked:
         return False
     g.owner = NULL
-    group_show_first(x, g)
+    group_index_first(x, g)
     return True
 
 
@@ -277,11 +277,11 @@ cdef inline void group_dead(group_index *x, entry *e) noexcept nogil:
     """e is dead. If it was the first of its group, another one becomes that."""
     cdef key_record *g = group_of(e)
     if g.available.n and top_of(&g.available) == e:
-        group_show_first(x, g)
+        group_index_first(x, g)
 
 
 cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint assigned,
-                               key_record **released) noexcept nogil:
+                               key_record **to_free) noexcept nogil:
     """The subscription of `own` closes: its groups have no owner."""
     for i in range(t.nbuckets):
         g = t.buckets[i]
@@ -289,20 +289,20 @@ cdef inline void groups_closed(group_index *x, key_table *t, heap *own, bint ass
             following = g.next
             if g.owner == own:
                 g.owner = NULL
-                group_show_first(x, g)
+                group_index_first(x, g)
                 if assigned:
-                    unpin_record(t, g, released)
+                    unpin_record(t, g, to_free)
             g = following
-    redeliveries_free(own)
+    entry_heap_free(own)
 
 
 cdef inline void groups_renumbered(group_index *x, key_table *t) noexcept nogil:
     """Entries were renumbered: read their orders again. The caller does so for each subscription.own."""
-    redeliveries_shrink(&x.anybody)
+    entry_heap_refresh(&x.anybody)
     for i in range(t.nbuckets):
         g = t.buckets[i]
         while g != NULL:
-            redeliveries_shrink(&g.available)
+            entry_heap_refresh(&g.available)
             g = g.next
 
 
@@ -328,9 +328,9 @@ cdef inline entry *value_added(entry *e) noexcept nogil:
     return old if old != NULL and state_of(old) <= HELD else NULL
 
 
-cdef inline void value_removed(key_table *t, entry *e, key_record **released) noexcept nogil:
+cdef inline void value_removed(key_table *t, entry *e, key_record **to_free) noexcept nogil:
     cdef key_record *k = <key_record *>e.options.value_key
     if k.latest == e:
         k.latest = NULL
     e.options.value_key = NULL
-    unpin_record(t, k, released)
+    unpin_record(t, k, to_free)

@@ -33,7 +33,7 @@ cdef inline entry_queue *new_queue(eq_registry *r) noexcept nogil:
 
 
 cdef inline int make_levels(entry_queue *q, uint32_t n, int64_t offset) noexcept nogil:
-    """Give an unused queue n priority levels. MT_OK; MT_NOMEM, or DENIED: it is in use; then nothing has changed."""
+    """Give an unused queue n priority levels. MT_OK. MT_NOMEM, or DENIED, as it is in use: nothing has changed."""
     if n == 1:
         q.priority_offset = offset
         return MT_OK
@@ -76,11 +76,11 @@ cdef inline void locked_shutdown(entry_queue *q, bint immediate, effects *fx) no
 cdef inline void locked_clear(entry_queue *q, entry *e, effects *fx) noexcept nogil:
     """Discard e, which is linked, in any state and also with LOCK, without counting it in the totals."""
     cdef int was = state_of(e)
-    cdef shared_credit *c = lock_credit_of_holder(e)
+    cdef shared_credit *c = lock_credit_of_owner(e)
     if e.reserved:
         locked_unreserve(<subscription *>e.owner, e)
     if was == ACQUIRED:
-        locked_end_delivery(q, e, fx)
+        credit_locked_end_delivery(q, e, fx)
     elif was == HELD:
         q.held -= 1
     else:
@@ -99,7 +99,7 @@ cdef inline void free_queue(entry_queue *q) noexcept nogil:
         q.ranks = rank.next
         free(rank)
     close_cursor(q, &q.shared)
-    redeliveries_free(&q.groups_takable.anybody)
+    entry_heap_free(&q.groups_takable.anybody)
     free(q.timers.items)
     free(q.index.leaves)
     free(q.group_keys.buckets)
@@ -152,7 +152,7 @@ cdef inline int locked_subscribe(entry_queue *q, subscription *s, int64_t priori
     return MT_OK
 
 
-cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
+cdef inline void locked_remove_subscription(entry_queue *q, subscription *s) noexcept nogil:
     list_subscription(q, s, NULL)
     if s.filtered:
         unlink_from(s, &s.filtered_next, &q.filtered, NULL)
@@ -160,7 +160,7 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
         locked_close_below(q, q.below)      # s may have been their only rival; they are opened again if needed
     if s.rank != NULL:
         unlink_from(s, &s.all_next, &s.rank.all.first, &s.rank.all.last)
-        locked_leave_rank(q, s.rank)
+        locked_free_empty_rank(q, s.rank)
         s.rank = NULL
     q.nsubscriptions -= 1
     if s.exclusive:
@@ -168,16 +168,16 @@ cdef inline void locked_unlist(entry_queue *q, subscription *s) noexcept nogil:
 
 
 cdef inline void locked_unsubscribe(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """Close s: release what it holds, each entry at its old place, and wake its waiters and those of others."""
+    """Close s: release what it owns, each entry at its old place, and wake its waiters and those of others."""
     if is_closed(s):
         return
     while s.reserved_first != NULL:
         locked_unreserve(s, s.reserved_first)
-    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed holder.
+    # Before s.closed is set: a release may detach, and the child of a fork must not find a closed owner.
     while s.acquired_first != NULL:
         e = s.acquired_first
         locked_release(q, e, word_delivery(entry_word(&e.word)), 0, fx)
-    locked_unlist(q, s)
+    locked_remove_subscription(q, s)
     set_closed(s)
     if s.cursor_in_use == &s.own_cursor:
         close_cursor(q, &s.own_cursor)

@@ -8,8 +8,8 @@
 #
 # Invariants
 #   M1  A subscription is in the list of its state, if there is one: whoever changes its state calls locked_relist.
-#       `nwaiting` counts the subscriptions in these lists. Exception: a shared credit may change while the order lock
-#       is not held. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
+#       `nwaiting` counts the subscriptions in these lists. Exception: a shared credit may change without the order
+#       lock. So locked_notify checks is_interested() again. Whoever makes a Consumer idle calls
 #       locked_interest_changed for each of its subscriptions afterwards (Credit.interest_changed).
 #   M2  Whoever makes an entry takable notifies one unfiltered subscription, and each filtered one that it may suit. A
 #       notified waiter that does not try again, or cannot take what others may take, notifies another one. So E4 holds.
@@ -106,8 +106,8 @@ cdef inline subscription_rank *locked_rank(entry_queue *q, int64_t priority) noe
     return rank
 
 
-cdef inline void locked_leave_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
-    """Call it after a subscription has left `rank`: free the rank if it is empty."""
+cdef inline void locked_free_empty_rank(entry_queue *q, subscription_rank *rank) noexcept nogil:
+    """Call it after a subscription has left `rank`."""
     cdef subscription_rank **at = &q.ranks
     if rank.all.first != NULL:
         return
@@ -155,7 +155,7 @@ cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx
 cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
     """Wake each subscription of a list that e may suit (NULL: each). Returns how many were notified."""
     cdef subscription *s = some.first
-    cdef subscription *last = some.last         # locked_notify may move those before it behind it
+    cdef subscription *last = some.last         # locked_notify may move a subscription behind it
     cdef int64_t n = 0
     while s != NULL:
         following = s.next
@@ -177,7 +177,7 @@ cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, ef
         n += locked_wake_filtered(q, &q.browsers_waiting, e, fx)
     while rank != NULL:
         n += locked_wake_filtered(q, &rank.filtered, e, fx)
-        while not done and rank.waiting.first != NULL:
+        while not done and rank.waiting.first != NULL:      # if it is idle, locked_notify takes it off the list
             done = locked_notify(q, rank.waiting.first, fx)
         rank = rank.next
     return n + done
@@ -213,8 +213,8 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
 
 cdef inline void locked_wake_after_shutdown(entry_queue *q, effects *fx) noexcept nogil:
     """Call it after an entry of a queue that is shut down was acquired or discarded: wake subscriptions that may have
-    nothing left to wait for. If no entry is AVAILABLE or HELD, those are all. Else they are the filtered ones that do
-    not browse, even if idle: only their own search can tell whether an entry that is left suits them."""
+    nothing left to wait for. With no entry AVAILABLE or HELD, that is every subscription. Else it is each filtered one
+    that does not browse, even if idle: only its own search can tell whether an entry that is left suits it."""
     cdef subscription *s = q.filtered
     q.event_count += 1
     if q.available + q.held == 0:
@@ -313,8 +313,8 @@ cdef inline void return_shared_credit(shared_credit *c) noexcept nogil:
     mt_fetch_add_acq_rel_i64(&c.used, -1)
 
 
-cdef inline void locked_credit_back(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
-    """After `nacquired` was reduced: return shared credit, whose lock the caller holds, and notify a waiter."""
+cdef inline void credit_locked_return(entry_queue *q, subscription *s, effects *fx) noexcept nogil:
+    """After `nacquired` was reduced: return shared credit, and notify a waiter."""
     if s.credit != NULL:
         return_shared_credit(s.credit)
         # relaxed because: the limit is set once, before the Consumer has a subscription
@@ -339,10 +339,10 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-# A try that fails stores the queue's event_count in p.key, under the order lock. If it has changed since, the call
-# tries again instead of waiting.
+# A try that fails stores the queue's event_count in p.events_seen, under the order lock. If it has changed since, the
+# call tries again instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """The point at which a get waits until it has to try again. The try sets `key`, before or after this call."""
+    """The point at which a get waits until it has to try again. The try sets `events_seen`, before or after."""
     make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry
@@ -350,7 +350,7 @@ cdef inline void entries_point(wait_point *p, subscription *s, bint attached) no
 
 cdef inline int locked_poll_entries(wait_point *p, bint parking) noexcept nogil:
     cdef subscription *s = <subscription *>p.of
-    return MT_OK if s.q.event_count != p.key or is_closed(s) else WAIT
+    return MT_OK if s.q.event_count != p.events_seen or is_closed(s) else WAIT
 
 
 cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
@@ -372,9 +372,9 @@ cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexce
 
 cdef inline void credit_point(wait_point *p, shared_credit *c) noexcept nogil:
     """The point at which a get of a Consumer waits for an event of the credit. The get stores the credit's event_count
-    in `key` before it tries the queues, so credit that comes back during the try is not missed."""
+    in `events_seen` before it tries the queues, so credit that comes back during the try is not missed."""
     make_point(p, &c.waiters, &c.lock, c.gil_locked, True, credit_locked_poll, c)
 
 
 cdef inline int credit_locked_poll(wait_point *p, bint parking) noexcept nogil:
-    return MT_OK if (<shared_credit *>p.of).event_count != p.key else WAIT
+    return MT_OK if (<shared_credit *>p.of).event_count != p.events_seen else WAIT

@@ -2,16 +2,16 @@
 # count; the call that ends an entry hands its item to the caller. Private. Its users are _nogil.pyx (`cimport
 # manytail`) and the native drivers.
 #
-# The order lock is always taken, with the GIL too. A blocking call tries, stores the queue's count of events, and waits
-# unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an immediate
-# shutdown) keeps its item until destroy_nogil_queue.
+# The order lock is taken with the GIL too: `objects` is 0. A blocking call tries, stores the queue's count of events,
+# and waits unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an
+# immediate shutdown) keeps its item until destroy_nogil_queue.
 from libc.stdlib cimport calloc, free
 
-from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_held_by
+from manytail._entry cimport entry, entry_drop, entry_new, entry_word, word_has_delivery
 from manytail._eq cimport *
 from manytail._eq_capacity cimport free_slot_point
 from manytail._eq_cursors cimport cursor_first, cursor_skip
-from manytail._eq_end cimport locked_end, locked_release
+from manytail._eq_end cimport credit_locked_end, locked_release
 from manytail._eq_get cimport locked_take
 from manytail._eq_life cimport *
 from manytail._eq_manager cimport entries_point, locked_answer, locked_usable, locked_wake_many
@@ -78,7 +78,7 @@ cdef inline void destroy_nogil_queue(nogil_queue *n, nogil_drop drop, void *arg)
         unsubscribe(s)
         n.subscriptions = s.next
         free(s)
-    memset(&fx, 0, sizeof(effects))
+    memset(&fx, 0, sizeof(effects))             # no lock: no other thread uses the queue
     for i in range(n.q.nlevels):
         while n.q.lists[i].first != NULL:
             locked_clear(n.q, n.q.lists[i].first, &fx)
@@ -108,7 +108,7 @@ cdef inline int64_t count_of(nogil_queue *n, bint depth) noexcept nogil:
 
 cdef inline void shut_nogil_queue(nogil_queue *n, bint immediate) noexcept nogil:
     cdef effects fx
-    begin_hold(n.q, &fx)
+    lock_for_effects(n.q, &fx)
     locked_shutdown(n.q, immediate, &fx)
     unlock_and_post(n, &fx)
 
@@ -118,9 +118,9 @@ cdef inline int put_once(nogil_queue *n, entry *e, wait_point *p) noexcept nogil
     """One try: MT_OK, MT_FULL or MT_SHUTDOWN."""
     cdef effects fx
     cdef int r
-    begin_hold(n.q, &fx)
+    lock_for_effects(n.q, &fx)
     r = locked_put(n.q, e, NULL, False, &fx)
-    p.key = n.q.event_count
+    p.events_seen = n.q.event_count
     unlock_and_post(n, &fx)
     return r
 
@@ -184,7 +184,7 @@ cdef inline nogil_subscription *subscribe(nogil_queue *n, bint browse, int64_t c
 cdef inline int unsubscribe(nogil_subscription *s) noexcept nogil:
     cdef effects fx
     cdef int r = MT_BADARG
-    begin_hold(s.s.q, &fx)
+    lock_for_effects(s.s.q, &fx)
     if not is_closed(&s.s):
         locked_unsubscribe(s.s.q, &s.s, &fx)
         r = MT_OK
@@ -215,23 +215,24 @@ cdef inline int get_once(nogil_subscription *n, acquired_entry *out, wait_point 
     cdef bint woken = p.woken
     cdef effects fx
     cdef int r
-    begin_hold(q, &fx)
+    lock_for_effects(q, &fx)
     if unlikely(woken):
         p.woken = False
         locked_answer(s)
     r = locked_look(q, s, &e) if s.browse else locked_take(q, s, &e, &delivery, &fx)
     if r == MT_OK:
-        note_acquired(out, e, delivery)
+        fill_acquired(out, e, delivery)
     elif q.shut and (r == MT_EMPTY or (r == NO_CREDIT and q.available == 0)):
         r = MT_SHUTDOWN
     if unlikely(woken) and r != MT_OK and r != MT_EMPTY:
         locked_wake_many(q, 1, &fx)
-    p.key = q.event_count
+    p.events_seen = q.event_count
     unlock_and_post(n.of, &fx)
     return r
 
 
 cdef inline int get_within(nogil_subscription *n, acquired_entry *out, int64_t timeout_ns) noexcept nogil:
+    """MT_OK, MT_EMPTY (without a timeout), MT_TIMEOUT, MT_SHUTDOWN, MT_BADARG (closed) or MT_NOMEM."""
     cdef wait_point p
     cdef int64_t deadline
     cdef int r
@@ -260,12 +261,12 @@ cdef inline int finish(nogil_queue *n, acquired_entry *t, uint32_t reason) noexc
     if e == NULL:
         return MT_BADARG
     t.e = NULL
-    if t.delivery == 0 or not word_held_by(entry_word(&e.word), t.delivery):
+    if t.delivery == 0 or not word_has_delivery(entry_word(&e.word), t.delivery):
         entry_drop(e)
         return MT_BADARG
     mt_point()
-    begin_hold(n.q, &fx)
-    done = locked_end(n.q, e, t.delivery, reason, &fx)
+    lock_for_effects(n.q, &fx)
+    done = credit_locked_end(n.q, e, t.delivery, reason, &fx)
     fx.dead = NULL              # it is e at most, whose item the caller gets
     unlock_and_post(n, &fx)
     if done:
@@ -285,7 +286,7 @@ cdef inline int release(nogil_queue *n, acquired_entry *t) noexcept nogil:
     t.e = NULL
     if t.delivery:
         mt_point()
-        begin_hold(n.q, &fx)
+        lock_for_effects(n.q, &fx)
         if locked_release(n.q, e, t.delivery, 0, &fx):
             r = MT_OK if fx.dead == NULL else MT_SHUTDOWN
         fx.dead = NULL          # it can only be e

@@ -1,7 +1,7 @@
 # Putting entries into an entry queue (_eq.pxd). Private.
 #
 # locked_put is one try. It refuses the entry if the queue is shut down or full. Else it links the entry at its place
-# and counts it (locked_enter), wakes whoever may take it, and drops the oldest entries if there are too many, without
+# and counts it (locked_add), wakes whoever may take it, and drops the oldest entries if there are too many, without
 # unlocking in between. The entry stays at its place until it is dead.
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
@@ -15,19 +15,19 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
         return MT_SHUTDOWN
     if unlikely(q.maxsize > 0) and locked_refuses(q, e) and not forced:
         return MT_FULL
-    r = locked_enter(q, e, found, fx)
+    r = locked_add(q, e, found, fx)
     if unlikely(r != MT_OK):
         return r
     if likely(e.options == NULL or e.options.due == 0):
         if unlikely(q.groups != GROUPS_NONE):
-            group_shown(&q.groups_takable, e)
+            group_available(&q.groups_takable, e)
         locked_wake(q, e, True, fx)
     if unlikely(locked_overflows(q)) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK
 
 
-cdef inline int locked_enter(entry_queue *q, entry *e, search_range *found, effects *fx) noexcept nogil:
+cdef inline int locked_add(entry_queue *q, entry *e, search_range *found, effects *fx) noexcept nogil:
     """Link e at its place, and count it. MT_OK. MT_NOMEM, or the status of q.place: nothing has changed."""
     if unlikely(e.options != NULL and (e.options.due or e.options.expires)) \
             and not heap_reserve(&q.timers, q.timers.n + 1):
@@ -41,7 +41,7 @@ cdef inline int locked_enter(entry_queue *q, entry *e, search_range *found, effe
     if likely(e.options == NULL):
         q.available += 1
     else:
-        locked_enter_options(q, e, fx)
+        locked_add_options(q, e, fx)
     q.counters.enqueued += 1
     if unlikely(depth_of(q) > q.counters.high_water):
         q.counters.high_water = depth_of(q)
@@ -67,8 +67,8 @@ cdef inline int64_t locked_put_run(entry_queue *q, entry **rest, effects *fx) no
     return n
 
 
-cdef inline void locked_enter_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """The part of locked_enter for an entry with options: count it by its state, set its timer, replace the last
+cdef inline void locked_add_options(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """The part of locked_add for an entry with options: count it by its state, set its timer, replace the last
     value."""
     if e.options.due:
         mt_store_relaxed_i64(&e.word, HELD)         # relaxed because: other threads reach it only under the order lock
@@ -103,7 +103,7 @@ cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
 
 
 cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *found) noexcept nogil:
-    """place_entry of a sorted queue. MT_EMPTY also if e was made before __init__ and has no key: prepare() raises."""
+    """place_entry of a sorted queue. MT_EMPTY also if e, made before __init__, has no key: then prepare() raises."""
     cdef subscription *s = q.filtered
     cdef bint renumbered
     if not e.keyed or not search_place(&q.index, q.lists, found):
@@ -113,18 +113,18 @@ cdef inline int locked_place_sorted(entry_queue *q, entry *e, search_range *foun
         return MT_NOMEM
     q.nseq += 1
     if unlikely(renumbered):
-        redeliveries_shrink(&q.shared.redeliveries)
+        entry_heap_refresh(&q.shared.redeliveries)
         while s != NULL:
-            redeliveries_shrink(&s.own_cursor.redeliveries)
-            redeliveries_shrink(&s.own)
+            entry_heap_refresh(&s.own_cursor.redeliveries)
+            entry_heap_refresh(&s.own)
             s = s.filtered_next
         s = q.below
         while s != NULL:
-            redeliveries_shrink(&s.below.redeliveries)
+            entry_heap_refresh(&s.below.redeliveries)
             s = s.below_next
         groups_renumbered(&q.groups_takable, &q.group_keys)
     if e.options == NULL or e.options.due == 0:
-        locked_show(q, e, True)         # cursors at the entry after e are at e already (list_insert)
+        locked_return_to_cursors(q, e, True)         # cursors at the entry after e are at e already (list_insert)
     return MT_OK
 
 
@@ -153,7 +153,7 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     r = locked_find_taker(q, e, v, &s)
     if r != MT_OK:
         return r
-    r = locked_enter(q, e, found, fx)
+    r = locked_add(q, e, found, fx)
     if r != MT_OK:
         if s.credit != NULL:
             return_shared_credit(s.credit)      # first: while this thread waits for a lock, another may fork (E5)
@@ -177,8 +177,8 @@ cdef inline int locked_find_taker(entry_queue *q, entry *e, selector_results *v,
 
 
 cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
-    """MT_OK: *found is a subscription of the highest priority that wants e, and a get waits in it. DENIED: there is
-    none. SLOW: a selector was not asked yet."""
+    """Of the subscriptions that want e, those of the highest priority count. MT_OK: *found is one of these in which a
+    get waits. DENIED: there is none. SLOW: a selector was not asked yet."""
     cdef subscription *s = next_acquiring(q, NULL)
     cdef subscription_rank *claims = NULL       # the highest one with a subscription that wants e
     cdef int wants
@@ -203,12 +203,12 @@ cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
     return -1
 
 
-cdef inline bint locked_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
+cdef inline bint locked_add_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
     """Collect the selectors that have to be asked. False: no memory."""
     cdef subscription *s = next_acquiring(q, NULL)
     while s != NULL:
         if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
-                and not note_selector(v, s):
+                and not add_selector(v, s):
             return False
         s = next_acquiring(q, s)
     return True

@@ -172,7 +172,7 @@ cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) n
     """Find leaf and slot again if the index has changed since the search. False: search on, because entries were
     renumbered or an entry was put between lo and hi."""
     cdef int64_t i, slot = 0
-    cdef entry *after = l.first
+    cdef entry *following = l.first
     if r.epoch != x.epoch:
         return False
     if r.version == x.version:
@@ -180,8 +180,8 @@ cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) n
     i = leaf_of(x, r.lo)
     if i >= 0:
         slot = slots_up_to(x.leaves[i].it, r.lo)
-        after = x.leaves[i].it.at[slot - 1].next
-    if after != NULL and after.order < r.hi:
+        following = x.leaves[i].it.at[slot - 1].next
+    if following != NULL and following.order < r.hi:
         return False
     r.from_leaf, r.from_slot = max(i, 0), slot
     return True
@@ -191,15 +191,15 @@ cdef inline bint index_link(sorted_index *x, entry_list *l, entry *e, search_ran
     """Link e, whose `seq` is set, at the place that search_place has confirmed. False: no memory, nothing changed.
     renumbered: entries were renumbered."""
     cdef uint64_t order = order_between(r.lo, r.hi)
-    cdef entry *after = l.first
+    cdef entry *following = l.first
     cdef int64_t i = r.from_leaf
     if r.from_slot > 0:
-        after = x.leaves[i].it.at[r.from_slot - 1].next
+        following = x.leaves[i].it.at[r.from_slot - 1].next
     i = index_insert(x, e, order, i, r.from_slot)
     if i < 0:
         return False
     e.order = order
-    list_insert(l, e, after)
+    list_insert(l, e, following)
     renumbered[0] = order == 0
     if unlikely(order == 0):
         renumber(x, i)

@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 from manytail._cpython cimport Py_INCREF_raw, mt_let_go_of_gil_first, mt_owned_item
 from manytail._int64 cimport int64_at, open_int64
 from manytail._mq_forks cimport *
-from manytail._mq_held cimport *
+from manytail._mq_batch cimport *
 from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, refuse
 
 

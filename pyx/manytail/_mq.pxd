@@ -8,19 +8,19 @@
 # sub-queue, one take lock for all. Different here: nodes hold several items (_chunks.pxd). Ready rings replace the walk
 # over all sub-queues (_ready.pxd). No count is written by both sides: a putter publishes `tail_seq`, a getter publishes
 # `head_seq`, and each caches the other's number and reads it again only when its copy runs out. A put takes the take
-# lock only if its sub-queue is `unlisted`, where the original takes it whenever the whole queue is empty.
+# lock only if it must list its sub-queue, where the original takes it whenever the whole queue is empty.
 #
 # This file has the structs and the locks. The algorithm, on C structs and nogil, is in the files of one job each:
 # _mq_sizes (the sizes of items), _mq_tail (appending), _mq_ready (listed sub-queues), _mq_get, _mq_tasks (join),
 # _mq_put, _mq_forks, _mq_life (sub-queues come and go), _mq_changes (while it is used), _mq_clear (clear and discard),
-# _mq_iterate, _mq_held (gets that give back), _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
+# _mq_iterate, _mq_batch (gets that give back), _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
 # _queue.pyx, _nogil.pyx (without Python) and _wp.pxd (lanes); the native drivers compile all of it without an
 # interpreter. Progress: blocking.
 #
-# `unlisted` is set while a sub-queue is empty and not in its ring. A put that finds it set appends and lists under both
-# locks, so no getter misses the item. While it is clear, the sub-queue is in its ring, or is kept out of it (disabled,
-# detached, stopped), and a put needs the put lock only. One empty sub-queue may stay in its ring: the only member of
-# the only ready level. So a queue that is emptied by every get does not pay for listing and unlisting.
+# `must_list` is set while a sub-queue is out of its ring because it is empty. A put that finds it set appends and lists
+# under both locks, so no getter misses the item. While it is clear, the sub-queue is in its ring, or is kept out of it
+# (disabled, detached, stopped), and a put needs the put lock only. One empty sub-queue may stay in its ring: the only
+# member of the only ready level. So a queue that is emptied by every get does not pay for listing and unlisting.
 #
 # GIL-locked queues (`gil_locked` = 1): a queue of Python objects on a build with the GIL. The GIL is the lock: every
 # operation is attached and runs no Python code inside, so both locks are not used.
@@ -67,9 +67,9 @@ ctypedef struct subqueue:
     int64_t head_seq_cached         # putters' copy of `head_seq`
     mt_atomic_i64 maxsize           # capacity; <= 0: none; written under both locks
     queue *mq                       # constant; holds a reference
-    # 1: it is empty, and the next put lists it. 0: it is in its ring, or kept out of it whatever is put. Written under
-    # both locks, so constant under either; also read without, as a hint
-    mt_atomic_u32 unlisted
+    # 1: it is empty, and the next put must list it. 0: it is in its ring, or kept out of it whatever is put. Written
+    # under both locks, so constant under either; also read without, as a hint
+    mt_atomic_u32 must_list
     uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
     uint8_t timestamped             # constant: selection "oldest", items get a put time
     uint8_t sized                   # constant: items have sizes, and maxsize bounds their sum
@@ -97,7 +97,7 @@ ctypedef struct subqueue:
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
-    int64_t held_by                 # number of the last batch that took an item from it (_mq_held.pxd); take lock
+    int64_t last_batch              # number of the last batch that took an item from it (_mq_batch.pxd); take lock
     wait_list not_full              # put lock
     mt_atomic_u32 not_full_waiting  # not_full.n, for getters, which read it without the put lock
     subqueue *all_next              # in mq's list of attached sub-queues, by time of their addition, or of removed ones
@@ -123,7 +123,7 @@ ctypedef struct queue:
     int64_t removed_put             # items ever put into sub-queues that are detached
     int64_t removed_total           # items that clear, discard, remove and shutdown took out: they count as done
     int64_t done                    # task_done calls
-    int64_t batches                 # batches ever begun (_mq_held.pxd); take lock
+    int64_t batches                 # batches ever begun (_mq_batch.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
     uint32_t begun                  # 1: options are set or a sub-queue was added, so they cannot be set; take lock
     uint32_t shut                   # 1: no more puts; take lock
@@ -168,11 +168,11 @@ cdef inline void unlock_put(queue *q, subqueue *s) noexcept nogil:
     leave(&s.put_lock, s.gil_locked)
 
 
-cdef inline bint is_unlisted(subqueue *s) noexcept nogil:
+cdef inline bint must_list(subqueue *s) noexcept nogil:
     # relaxed because: its writer holds both locks and the reader one; or it is a guess that is checked under one
-    return mt_load_relaxed_u32(&s.unlisted) != 0
+    return mt_load_relaxed_u32(&s.must_list) != 0
 
 
-cdef inline void set_unlisted(subqueue *s, bint unlisted) noexcept nogil:
+cdef inline void set_must_list(subqueue *s, bint must) noexcept nogil:
     # relaxed because: written under both locks
-    mt_store_relaxed_u32(&s.unlisted, unlisted)
+    mt_store_relaxed_u32(&s.must_list, must)

@@ -18,7 +18,7 @@ cdef inline void enable_subqueue(queue *q, subqueue *s, bint enabled, bint attac
                 lock_put(q, s, attached)
                 head_mask(q, s)
                 unlock_put(q, s)
-            elif not s.closed_flags & MT_CLOSED_STOPPED and not head_try_unlist(q, s):
+            elif not s.closed_flags & MT_CLOSED_STOPPED and not head_leave_to_put(q, s):
                 head_list(q, s)
                 notify(&q.not_empty, &to_post)
     unlock_take_and_post(q, to_post)
@@ -41,7 +41,7 @@ cdef inline int set_priority(queue *q, subqueue *s, int64_t priority, bint attac
             ready_leave_level(&q.ready, s.ready.level)
             s.ready.level = level
             s.priority = priority
-            if listed and not head_try_unlist(q, s):
+            if listed and not head_leave_to_put(q, s):
                 head_list(q, s)
     elif not s.attached:
         s.priority = priority

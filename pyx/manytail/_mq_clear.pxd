@@ -1,7 +1,7 @@
 # Taking items out of a sub-queue (_mq.pxd) without a get: clear and discard. Private.
 #
-# clear cuts off all chunks in one hold of both locks, and drops their items with no lock held. discard leaves a
-# tombstone in the slot of an item; getters and iterators skip it.
+# clear cuts off all chunks under both locks, and drops their items without a lock. discard leaves a tombstone in the
+# slot of an item; getters and iterators skip it.
 #
 # Invariants
 #   X1  The chunks of a chain, and their items, belong to the caller of clear alone.
@@ -42,7 +42,7 @@ cdef inline int64_t head_cut(queue *q, subqueue *s, chunk **chain, uint32_t *fir
     s.tail_seq_cached = s.head_seq_cached
     mt_store_release_i64(&s.head_seq, s.head_seq_cached)        # pairs with: mt_load_seq_cst in tail_free_slots
     if listed:
-        set_unlisted(s, True)
+        set_must_list(s, True)
     tail_notify_all(s, to_post)
     unlock_put(q, s)
     return s.tail_seq_cached - out
@@ -77,7 +77,7 @@ cdef inline bint discard_at(queue *q, subqueue *s, int64_t position, uintptr_t i
 
 cdef inline bint head_discard(queue *q, subqueue *s, int64_t position, uintptr_t item, bint attached,
                               wait_node **to_post) noexcept nogil:
-    """discard_at(), but for the count of tasks."""
+    """discard_at(), without its count of tasks."""
     cdef int64_t found = position
     cdef chunk *c = head_find(s, NULL, &found)
     if c == NULL or found != position:
@@ -91,7 +91,7 @@ cdef inline bint head_discard(queue *q, subqueue *s, int64_t position, uintptr_t
     if s.sized:
         head_subtract_sizes(s, c, i, 1)
     # relaxed because: written under the take lock
-    head_make_room(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, to_post)
+    head_advance(q, s, mt_load_relaxed_i64(&s.head_seq) + 1, attached, to_post)
     head_drop_dead_chunk(q, s, c)
     if s.ready.listed:
         if head_empty(s):
@@ -105,7 +105,7 @@ cdef inline void head_drop_dead_chunk(queue *q, subqueue *s, chunk *c) noexcept 
     """Unlink a chunk in the middle of the list whose slots are all tombstones, so that discarding frees memory even if
     nothing is got."""
     cdef chunk *before = s.head
-    head_count(s)
+    head_count(s)                   # refreshes tail_seq_cached
     if c.ntombstones != c.cap or c == s.head or c.base + c.cap >= s.tail_seq_cached:
         return                      # still in use, or it may be the tail, whose `next` a putter is about to write
     while chunk_next(before) != c:

@@ -7,7 +7,7 @@
 #     attached.
 #   - Parked as a waiter. Its structure is consistent.
 #   - Waiting for a put lock with the take lock held. At most the sub-queue's membership in its ring does not match
-#     `unlisted`, `enabled` and the items yet. The child's mend_subqueue() corrects it.
+#     `must_list`, `enabled` and the items yet. The child's mend_subqueue() corrects it.
 # So the child's structures are consistent, and it resets the locks and forgets the waiters of the other threads.
 # Threads without a thread state (nogil API) cannot be waited for.
 #
@@ -86,7 +86,7 @@ cdef inline void reset_subqueues(subqueue *s, unsigned long me) noexcept nogil:
     while s != NULL:
         mt_lock_reset(&s.put_lock)
         keep_tasks(&s.not_full, me)
-        # pairs with: mt_load_seq_cst in head_make_room
+        # pairs with: mt_load_seq_cst in head_advance
         mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
         s = s.all_next
 

@@ -16,8 +16,7 @@ from manytail._mq_ready cimport *
 
 # --------------------------------------------------------------------------------------------------------------- taking
 cdef inline void head_popped(queue *q, subqueue *s, int64_t n, bint attached, wait_node **to_post) noexcept nogil:
-    """After head_pop() or head_pop_run() of n items: publish head_seq, and notify a putter that waits for a free slot.
-    (head_count_as_done() is for items that leave without a get.)"""
+    """Call it after head_pop() or head_pop_run() of n items. For items that leave without one: head_count_as_done()."""
     # relaxed because: written under the take lock, which is held
     cdef int64_t out = mt_load_relaxed_i64(&s.head_seq) + n
     if likely(not s.bounded):
@@ -27,10 +26,11 @@ cdef inline void head_popped(queue *q, subqueue *s, int64_t n, bint attached, wa
     if unlikely(s.sized):
         # A pop takes items of one chunk, which is s.head.
         head_subtract_sizes(s, s.head, <uint32_t>(s.head_idx - n), n)
-    head_make_room(q, s, out, attached, to_post)
+    head_advance(q, s, out, attached, to_post)
 
 
-cdef inline void head_make_room(queue *q, subqueue *s, int64_t out, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline void head_advance(queue *q, subqueue *s, int64_t out, bint attached, wait_node **to_post) noexcept nogil:
+    """Publish head_seq, and notify a putter that waits for a free slot."""
     if q.gil_locked:
         mt_store_release_i64(&s.head_seq, out)       # pairs with: nothing, the GIL orders it
     else:

@@ -1,7 +1,7 @@
 # Seeing the items of a sub-queue (_mq.pxd) without taking them: iterators, and the garbage collector. Private.
 #
-# An iterator copies up to SNAPSHOT items in one hold of the take lock, and gives them out without it. Between two holds
-# it remembers its chunk. If a chunk has left the list meanwhile, it searches its position again from the head.
+# An iterator copies up to SNAPSHOT items under the take lock, and gives them out without it. Meanwhile it remembers its
+# chunk. If a chunk has left the list by its next step, it searches its position again from the head.
 #
 # Invariant
 #   K1  `position` only grows, so an iterator sees no item twice. It sees each item that is inside from its first step

@@ -59,7 +59,7 @@ cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept n
         link_last(s, &s.all_next, &q.all_first, &q.all_last)
         q.nsubs += 1
         q.nenabled += s.enabled
-        set_unlisted(s, s.enabled)      # without the put lock: no putter has it yet
+        set_must_list(s, s.enabled)      # without the put lock: no putter has it yet
     unlock_take(q)
     return r
 

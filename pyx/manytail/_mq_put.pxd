@@ -1,13 +1,13 @@
-# Putting into a sub-queue (_mq.pxd): one try of each put, with its locks, and waiting for room. Private.
+# Putting into a sub-queue (_mq.pxd): one try of each put, with its locks, and waiting for a free slot. Private.
 #
-# A put takes the put lock, and the take lock only if its sub-queue is unlisted, or at the front. Each "_once" function
-# is one try; put_until() and put_run_until() wait between tries.
+# A put takes the put lock, and the take lock only if it must list its sub-queue, or puts at the front. Each "_once"
+# function is one try; put_until() and put_run_until() wait between tries.
 #
 # Invariants
-#   P1  A put that appends to an unlisted sub-queue lists it in the same hold of both locks, and notifies a getter.
-#   P2  A putter that sleeps does not fit, or another one is notified and has not tried yet. So a put that succeeds
-#       while others wait forwards (forward_room), and a waiting putter publishes `not_full_waiting` before it reads
-#       head_seq.
+#   P1  A put that must list its sub-queue does so under the two locks under which it appends, and notifies a getter.
+#   P2  If the item of a putter that sleeps fits, another putter is notified and has not tried yet. So a put that
+#       succeeds while others wait forwards (forward_free_slot), and a waiting putter publishes `not_full_waiting`
+#       before it reads head_seq.
 from manytail._mq_ready cimport *
 
 
@@ -66,7 +66,7 @@ cdef inline void head_fill_slot(queue *q, subqueue *s, uintptr_t item, int64_t t
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
+cdef inline void free_slot_point(wait_point *p, subqueue *s, bint attached) noexcept nogil:
     """A putter waits until its sub-queue has a free slot, or accepts no more items."""
     make_point(p, &s.not_full, &s.put_lock, s.gil_locked, attached, tail_poll_free_slots, s)
     p.changed = tail_waiters_changed
@@ -75,7 +75,7 @@ cdef inline void room_point(wait_point *p, subqueue *s, bint attached) noexcept 
 
 cdef inline void free_size_point(wait_point *p, subqueue *s, int64_t size, bint attached) noexcept nogil:
     """A putter waits until an item of that size fits into its sized sub-queue."""
-    room_point(p, s, attached)
+    free_slot_point(p, s, attached)
     p.amount = size
     p.poll = tail_poll_free_size
 
@@ -98,7 +98,7 @@ cdef inline int tail_poll_free_slots(wait_point *p, bint parking) noexcept nogil
 
 cdef inline void tail_waiters_changed(wait_point *p) noexcept nogil:
     cdef subqueue *s = <subqueue *>p.of
-    # pairs with: mt_load_seq_cst in head_make_room, after mt_xchg_seq_cst of head_seq
+    # pairs with: mt_load_seq_cst in head_advance, after mt_xchg_seq_cst of head_seq
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
@@ -110,45 +110,45 @@ cdef inline void tail_forward_free_slots(wait_point *p, wait_node **to_post) noe
         tail_notify(s, to_post)
 
 
-cdef inline void forward_room(subqueue *s, bint attached) noexcept nogil:
+cdef inline void forward_free_slot(subqueue *s, bint attached) noexcept nogil:
     """There may be a free slot that no putter was woken for, or that a woken one does not use: wake the next."""
     cdef wait_point p
-    room_point(&p, s, attached)
+    free_slot_point(&p, s, attached)
     forward_unused(&p, 1, True)
 
 
 # -------------------------------------------------------------------------------------------------- one try of each put
 cdef inline int put_once(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    if unlikely(is_unlisted(s)):
-        return put_unlisted(q, s, item, attached)
+    if unlikely(must_list(s)):
+        return put_and_list(q, s, item, attached)
     lock_put(q, s, attached)
-    if unlikely(is_unlisted(s)):
+    if unlikely(must_list(s)):
         unlock_put(q, s)
-        return put_unlisted(q, s, item, attached)
+        return put_and_list(q, s, item, attached)
     r = tail_put(q, s, item)
-    more_waiting = tail_crowded(s)
+    more_waiting = tail_putters_wait(s)
     unlock_put(q, s)
     if unlikely(more_waiting) and r == MT_OK:
-        forward_room(s, attached)       # there may be another free slot than the one that was just used
+        forward_free_slot(s, attached)       # there may be another free slot than the one that was just used
     return r
 
 
-cdef inline int put_unlisted(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
-    """Put into a sub-queue that may be unlisted: under both locks."""
+cdef inline int put_and_list(queue *q, subqueue *s, uintptr_t item, bint attached) noexcept nogil:
+    """Put under both locks, and list the sub-queue if that is still to be done."""
     cdef wait_node *to_post = NULL
     lock_take(q, attached)
     mt_point()
     lock_put(q, s, attached)
     r = tail_put(q, s, item)
     if r == MT_OK:
-        head_list_if_unlisted(q, s, &to_post)
-    more_waiting = tail_crowded(s)
+        head_list_after_put(q, s, &to_post)
+    more_waiting = tail_putters_wait(s)
     unlock_put(q, s)
     unlock_take(q)
     if unlikely(to_post != NULL):
         post(to_post)
     if unlikely(more_waiting) and r == MT_OK:
-        forward_room(s, attached)
+        forward_free_slot(s, attached)
     return r
 
 
@@ -161,7 +161,7 @@ cdef inline int put_run_once(queue *q, subqueue *s, const uintptr_t *items, cons
     if to_post != NULL:
         post(to_post)
     if forward:
-        forward_room(s, attached)
+        forward_free_slot(s, attached)
     return r
 
 
@@ -169,11 +169,11 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
                                  bint front, bint count_refs, int64_t *done, bint attached, wait_node **to_post,
                                  bint *forward) noexcept nogil:
     """tail_put_run(), or front: head_put_front() of the one item, under the locks that it needs. The caller posts
-    *to_post and then, if *forward is set, calls forward_room()."""
-    cdef bint both = front or is_unlisted(s)
+    *to_post and then, if *forward is set, calls forward_free_slot()."""
+    cdef bint both = front or must_list(s)
     if not both:
         lock_put(q, s, attached)
-        both = is_unlisted(s)
+        both = must_list(s)
         if both:
             unlock_put(q, s)
     if both:
@@ -185,8 +185,8 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
     else:
         r = tail_put_run(q, s, items, sizes, n, count_refs, done)
     if both and done[0]:
-        head_list_if_unlisted(q, s, to_post)
-    forward[0] = tail_crowded(s) and done[0] != 0
+        head_list_after_put(q, s, to_post)
+    forward[0] = tail_putters_wait(s) and done[0] != 0
     unlock_put(q, s)
     if both:
         unlock_take(q)
@@ -196,8 +196,8 @@ cdef inline int put_run_unposted(queue *q, subqueue *s, const uintptr_t *items, 
 # ------------------------------------------------------------------------------------------------------- puts that wait
 cdef inline int put_until(queue *q, subqueue *s, uintptr_t item, const int64_t *size, bint front, int64_t deadline,
                           bint attached) noexcept nogil:
-    """Put, waiting for a free slot. size: NULL unless sized; then MT_BADARG: the item never fits. The caller adds a
-    reference to the item before, and drops it unless the result is MT_OK."""
+    """Put, waiting for a free slot. size: NULL unless sized. MT_BADARG: an item of that size never fits. The caller
+    adds a reference to the item before, and drops it unless the result is MT_OK."""
     cdef int64_t count = 0
     if likely(size == NULL and not front) and likely(put_once(q, s, item, attached) == MT_OK):
         return MT_OK
@@ -212,7 +212,7 @@ cdef inline int put_run_until(queue *q, subqueue *s, const uintptr_t *items, con
     cdef wait_point p
     cdef int64_t done = 0
     cdef int r
-    room_point(&p, s, attached)
+    free_slot_point(&p, s, attached)
     while count[0] < n:
         r = put_run_once(q, s, items + count[0], sizes + count[0] if sizes != NULL else NULL, n - count[0], front,
                          count_refs, &done, attached)

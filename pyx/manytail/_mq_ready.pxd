@@ -1,13 +1,13 @@
 # Which sub-queues of a MultiQueue (_mq.pxd) are listed in a ready ring (_ready.pxd), and how many items they have.
 # Private.
 #
-# A getter looks at listed sub-queues only. `unlisted` tells putters which sub-queue they have to list.
+# A getter looks at listed sub-queues only. `must_list` tells putters which sub-queue they have to list.
 # docs/design/multiqueue.md proves that no item is missed.
 #
 # Invariants
 #   L1  While nobody holds the take lock, each sub-queue that has an item, and is not kept out of its ring, is in it.
-#   L2  While `unlisted` is set and nobody holds both locks, the sub-queue is empty and not in its ring.
-#   L3  Whoever takes a sub-queue out of its ring sets `unlisted`, lists it again or keeps it out (head_try_unlist,
+#   L2  While `must_list` is set and nobody holds both locks, the sub-queue is empty and not in its ring.
+#   L3  Whoever takes a sub-queue out of its ring sets `must_list`, lists it again or keeps it out (head_leave_to_put,
 #       head_list, head_mask) before the take lock is free.
 from manytail._mq_tail cimport *
 
@@ -75,26 +75,26 @@ cdef inline void head_unlist(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_left_ring(queue *q, subqueue *s) noexcept nogil:
-    """After leaving the ring: set `unlisted`, or join again if an item was put since."""
+    """After leaving the ring: set `must_list`, or join again if an item was put since."""
     s.quantum_left = 0
     mt_point()
-    if not head_try_unlist(q, s):
+    if not head_leave_to_put(q, s):
         head_list(q, s)
 
 
-cdef inline bint head_try_unlist(queue *q, subqueue *s) noexcept nogil:
-    """Set `unlisted` if the sub-queue is empty, so that the next put lists it. 0: it is not empty."""
+cdef inline bint head_leave_to_put(queue *q, subqueue *s) noexcept nogil:
+    """Set `must_list` if the sub-queue is empty, so that the next put lists it. False: it is not empty."""
     lock_put(q, s, q.holder_attached)
     cdef bint empty = head_count(s) == 0
-    set_unlisted(s, empty)
+    set_must_list(s, empty)
     unlock_put(q, s)
     return empty
 
 
-cdef inline void head_list_if_unlisted(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
-    """After a put under both locks: if the sub-queue was unlisted, list it and notify a getter."""
-    if is_unlisted(s):
-        set_unlisted(s, False)
+cdef inline void head_list_after_put(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
+    """After a put under both locks: if it must list the sub-queue, do so and notify a getter."""
+    if must_list(s):
+        set_must_list(s, False)
         head_list(q, s)
         if unlikely(q.not_empty.n != 0):
             notify_next(&q.not_empty, to_post)
@@ -105,7 +105,7 @@ cdef inline void head_mask(queue *q, subqueue *s) noexcept nogil:
     if s.ready.listed:
         ready_remove(&q.ready, &s.ready)
     s.quantum_left = 0
-    set_unlisted(s, False)
+    set_must_list(s, False)
 
 
 # ----------------------------------------------------------------------------------------------------- numbers of items

@@ -39,7 +39,7 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
     """Chunks grow with the number of items inside: a short sub-queue stays small, a long one needs few allocations."""
     cdef int64_t inside = tail_seq - s.head_seq_cached + n
     if inside > 512:                # perhaps only because the copy is old: puts without a maxsize do not read head_seq
-        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_make_room
+        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_advance
         s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
         inside = tail_seq - s.head_seq_cached + n
     if inside > 4096:
@@ -52,7 +52,7 @@ cdef inline uint32_t next_size_class(subqueue *s, int64_t tail_seq, int64_t n) n
 
 
 cdef inline bint tail_grow(queue *q, subqueue *s, int64_t tail_seq, int64_t n) noexcept nogil:
-    """Append an empty chunk; n: items that are about to be put. 0: no memory, nothing changed."""
+    """Append an empty chunk; n: items that are about to be put. False: no memory, nothing changed."""
     cdef uint32_t size_class = next_size_class(s, tail_seq, n)
     cdef chunk *c = new_chunk(q, size_class + s.sized * SIZED_CLASS, tail_seq)
     if c == NULL:
@@ -78,7 +78,7 @@ cdef inline int64_t tail_free_slots(subqueue *s, int64_t tail_seq) noexcept nogi
     if maxsize <= 0:
         return INT64_MAX
     if tail_seq - s.head_seq_cached >= maxsize:
-        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_make_room
+        # pairs with: mt_store_release in head_popped; mt_xchg_seq_cst in head_advance
         s.head_seq_cached = mt_load_seq_cst_i64(&s.head_seq)
     return maxsize - (tail_seq - s.head_seq_cached)
 
@@ -124,18 +124,18 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
     """Append up to n items, which getters see at once. MT_OK: all of them. Else why not; *done were appended. sizes:
     NULL unless sized. count_refs: add a reference to each."""
     cdef int64_t tail_seq = mt_load_relaxed_i64(&s.tail_seq)   # relaxed because: tail_seq is written under the put lock
-    cdef int64_t room, put = 0, k, i
+    cdef int64_t fit, put = 0, k, i
     cdef int r = MT_OK
     done[0] = 0
     if s.closed_flags != 0:
         return MT_SHUTDOWN
     if sizes != NULL:
-        room = tail_fitting(s, sizes, n, &r)
+        fit = tail_fitting(s, sizes, n, &r)
     else:
-        room = tail_free_slots(s, tail_seq)
-        r = MT_FULL if room < n else MT_OK
-    if room < n:
-        n = room if room > 0 else 0
+        fit = tail_free_slots(s, tail_seq)
+        r = MT_FULL if fit < n else MT_OK
+    if fit < n:
+        n = fit if fit > 0 else 0
     while put < n:
         c = s.tail
         if c == NULL or s.tail_idx == c.cap:
@@ -163,9 +163,9 @@ cdef inline int tail_put_run(queue *q, subqueue *s, const uintptr_t *items, cons
 
 
 # ------------------------------------------------------------------------------------------------------ waiting putters
-cdef inline bint tail_crowded(subqueue *s) noexcept nogil:
+cdef inline bint tail_putters_wait(subqueue *s) noexcept nogil:
     """Whether putters wait for a free slot: a put that succeeds then notifies the next one if there is another slot."""
-    # relaxed because: maxsize is written under the put lock. Read first, because its cache line is in use
+    # relaxed because: maxsize is written under the put lock. Read first: without a limit not_full's line is not read
     return mt_load_relaxed_i64(&s.maxsize) > 0 and s.not_full.n != 0
 
 
@@ -174,10 +174,10 @@ cdef inline void tail_notify(subqueue *s, wait_node **to_post) noexcept nogil:
         notify_fitting(&s.not_full, tail_free_size(s), to_post)
     else:
         notify(&s.not_full, to_post)
-    # pairs with: mt_load_seq_cst in head_make_room
+    # pairs with: mt_load_seq_cst in head_advance
     mt_xchg_seq_cst_u32(&s.not_full_waiting, <uint32_t>s.not_full.n)
 
 
 cdef inline void tail_notify_all(subqueue *s, wait_node **to_post) noexcept nogil:
     notify_all(&s.not_full, to_post)
-    mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_make_room
+    mt_xchg_seq_cst_u32(&s.not_full_waiting, 0)      # pairs with: mt_load_seq_cst in head_advance

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._int64 cimport Int64s
 from manytail._mq cimport queue, subqueue
-from manytail._mq_held cimport held_batch
+from manytail._mq_batch cimport taken_batch
 from manytail._root cimport Root
 
 cdef enum:
@@ -23,7 +23,7 @@ cdef class MultiQueue(Root):
     cdef tuple pair(self)
     cdef tuple ready_subqueues(self)
     cdef SubQueue ask(self)
-    cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key, taken_batch *batch) except -1
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1
     cdef object many(self, int64_t n, int64_t deadline, int64_t linger)
     cdef list take_many(self, int64_t n)
@@ -53,7 +53,7 @@ cdef class SubQueue(Root):
 
 @cython.final
 cdef class Batch(Root):
-    cdef held_batch b
+    cdef taken_batch b
     cdef bint raw
     cdef int64_t linger         # nanoseconds from its first item on
     cdef bint linger_pending    # that item has not come yet

@@ -25,7 +25,7 @@ from manytail._cpython cimport *
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq_changes cimport *
 from manytail._mq_clear cimport *
-from manytail._mq_held cimport *
+from manytail._mq_batch cimport *
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
 from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed
@@ -434,7 +434,7 @@ cdef class MultiQueue(Root):
             forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
 
-    cdef int take_chosen(self, uintptr_t *item, PyObject **key, held_batch *batch) except -1:
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key, taken_batch *batch) except -1:
         """Take an item of the sub-queue that the callable chooses, into *item and *key, or into the batch. MT_OK,
         MT_EMPTY or MT_NOMEM."""
         cdef wait_node *to_post = NULL
@@ -454,7 +454,7 @@ cdef class MultiQueue(Root):
                     key[0] = <PyObject *>sub.name
                     Py_INCREF_raw(key[0])
                 else:
-                    head_hold(batch, sub.s)
+                    head_take(batch, sub.s)
                 head_popped(self.q, sub.s, 1, True, &to_post)
                 head_served_out_of_turn(self.q, sub.s)
                 head_propagate(self.q, &to_post)
@@ -694,7 +694,7 @@ cdef class MultiQueue(Root):
 @cython.final
 @cython.no_gc_clear     # a cycle breaks at the coroutine that lingers, whose finalizer gives everything back
 cdef class Batch(Root):
-    """The items that a get_many has taken and may have to give back: see _mq_held.pxd."""
+    """The items that a get_many has taken and may have to give back: see _mq_batch.pxd."""
 
     def __dealloc__(self):
         self.give_all_back()    # if the call has not returned them
@@ -716,7 +716,7 @@ cdef class Batch(Root):
         """Take what is there. True: wait for more, until `deadline`."""
         cdef int r
         if mq.choose is None:
-            r = hold_what_is_there(&self.b, True)
+            r = take_what_is_there(&self.b, True)
         else:
             r = self.take_chosen(mq)
         if r == MT_NOMEM:
@@ -734,7 +734,7 @@ cdef class Batch(Root):
         cdef int64_t limit
         cdef int r = MT_OK
         lock_take(mq.q, True)
-        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # of this call, see hold_what_is_there()
+        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # of this call, see take_what_is_there()
         unlock_take(mq.q)
         while r == MT_OK and self.b.n < limit:
             try:
@@ -1004,7 +1004,7 @@ cdef class SubQueue(Root):
         cdef bint forward
         cdef int64_t done = 0
         cdef int r
-        room_point(&p, s, True)
+        free_slot_point(&p, s, True)
         while count[0] < run.n:
             if run.n - count[0] >= DETACH_FROM and enter_bulk(s.mq):
                 to_post = NULL
@@ -1015,7 +1015,7 @@ cdef class SubQueue(Root):
                 leave_bulk(s.mq)
                 post(to_post)
                 if forward:
-                    forward_room(s, True)
+                    forward_free_slot(s, True)
             else:
                 r = put_run_once(s.mq, s, run.items + count[0], NULL, run.n - count[0], False, False, &done, True)
             count[0] += done
@@ -1075,7 +1075,7 @@ cdef class SubQueue(Root):
             item = int64_of(item)       # before the loop: if it raised after a wait, it would keep the wake-up
         while not self.put_of_size(item, size, ONCE, False):
             waiting = new_waiting(self)
-            room_point(&waiting.point, self.s, True)
+            free_slot_point(&waiting.point, self.s, True)
             if self.sizer is not None:
                 free_size_point(&waiting.point, self.s, size, True)
             await waiting.wait()

@@ -3,7 +3,7 @@
 An order is a subclass of EntryQueue that places a new entry e in two steps:
   prepare(e, found)     without the order lock: run Python code (a key, comparisons), store the place in `found`
   q.place(q, e, found)  under the lock: link e, set its `seq` and `order`; MT_EMPTY if `found` is out of date
-For an entry that is not appended to its level, place() moves back the cursors that are past it: locked_show().
+For an entry that is not appended to its level, place() calls locked_return_to_cursors().
 docs/design/entryqueue.md has another order as an example.
 """
 from cpython.ref cimport Py_INCREF, PyObject

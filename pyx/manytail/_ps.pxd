@@ -145,7 +145,7 @@ ctypedef struct pubsub:
     mt_atomic_u32 begun             # 1: options are set, and cannot be set again
     mt_atomic_u32 refs              # its PubSubQueue, and each Subscriber
     mt_lock join_lock
-    mt_lock capacity_lock              # for publishers at capacity, which wait or drop messages, and for shutdown
+    mt_lock capacity_lock           # for publishers at capacity, which wait or drop messages, and for shutdown
     wait_list not_full              # under capacity_lock: publishers that wait
     mt_epoch epoch
 
@@ -226,8 +226,7 @@ cdef inline message_chunk *next_chunk(message_chunk *c) noexcept nogil:
 
 cdef inline uintptr_t slot_value(message_chunk *c, uint32_t i) noexcept nogil:
     # pairs with: ps_cas_uptr in claim, mt_store_release in fill. Sequentially consistent for a thread that has just
-    # been counted as waiting, or is no longer counted as a subscriber: either it sees the message, or the publisher
-    # sees the new count.
+    # changed the count of waiters or of subscribers: either it sees the message, or the publisher sees the new count.
     return mt_load_seq_cst_uptr(slots(c) + i)
 
 
@@ -241,8 +240,8 @@ cdef inline uintptr_t slot_state(message_chunk *c, uint32_t i) noexcept nogil:
     return <uintptr_t>SLOT_SEAL if i == c.cap else slot_value(c, i)
 
 
-cdef inline uint32_t first_free(message_chunk *c) noexcept nogil:
-    """The first slot that holds no message, or cap. The search begins at the hint `used`, and updates it."""
+cdef inline uint32_t first_without_message(message_chunk *c) noexcept nogil:
+    """The first slot without a message, or cap. The search begins at the hint `used`, and updates it."""
     # relaxed because: a hint; slot_value() orders the read of each slot
     cdef uint32_t hint = mt_load_relaxed_u32(&c.used), i = hint
     while i < c.cap and slot_value(c, i) > <uintptr_t>SLOT_SEAL:
@@ -285,7 +284,7 @@ cdef inline pubsub *new_pubsub() noexcept nogil:
 
 
 cdef inline void free_pubsub(pubsub *q) noexcept nogil:
-    """Free the list. No thread uses it any longer, and trims have freed all messages."""
+    """Free the list. No thread uses it, and trims have freed all messages."""
     # relaxed because: no other thread uses it
     cdef message_chunk *c = <message_chunk *>mt_load_relaxed_uptr(&q.oldest)
     cdef subscriber *s = <subscriber *>mt_load_relaxed_uptr(&q.subscriber_records)  # relaxed because: as above
@@ -337,7 +336,7 @@ cdef inline message_chunk *newest_chunk(pubsub *q, uint32_t *i) noexcept nogil:
     cdef uintptr_t seen = mt_load_acquire_uptr(&q.newest)
     cdef message_chunk *c = <message_chunk *>seen
     while True:
-        i[0] = first_free(c)
+        i[0] = first_without_message(c)
         following = next_chunk(c)
         if likely(following == NULL):
             return c
@@ -379,7 +378,7 @@ cdef inline int64_t joins(pubsub *q) noexcept nogil:
 
 
 cdef inline int64_t slowest(pubsub *q, subscriber **who) noexcept nogil:
-    """The smallest next_seq, and *who has it; or NO_SUBSCRIBER, and NULL. Joiners do not count."""
+    """The smallest next_seq, and *who has it; or NO_SUBSCRIBER, and NULL. Joiners do not count (see smallest_seq)."""
     cdef int64_t least = NO_SUBSCRIBER, seq
     cdef subscriber *s = first_record(q)
     who[0] = NULL
@@ -473,8 +472,8 @@ cdef inline bint no_subscriber(pubsub *q) noexcept nogil:
 
 cdef inline bint publish_unretained(pubsub *q, list_end *end, int64_t n) noexcept nogil:
     """With a GIL and without subscribers, publish n messages without keeping them: only advance the sequence numbers of
-    the newest chunk, all of whose messages are freed. False: not possible, nothing was done. freed_seq != end.seq: a
-    trim is not complete, and the finalizers that it runs let a publish in between."""
+    the newest chunk, all of whose messages are freed. False: not possible, nothing was done. freed_seq != end.seq: this
+    publish comes while the caller of an incomplete trim runs finalizers."""
     if not GIL_LOCKED or likely(not no_subscriber(q)) or q.freed_seq != end.seq:
         return False
     end.chunk.base += n
@@ -685,7 +684,7 @@ cdef inline int64_t locked_available(subscriber *s, int64_t n) noexcept nogil:
     while following != NULL and following.base - seq < n:
         c = following
         following = next_chunk(c)
-    return n if following != NULL else min(n, c.base + first_free(c) - seq)
+    return n if following != NULL else min(n, c.base + first_without_message(c) - seq)
 
 
 cdef inline void locked_place(subscriber *s, message_chunk *c, int64_t seq) noexcept nogil:
@@ -1143,7 +1142,7 @@ cdef inline subscriber *new_record(pubsub *q) noexcept nogil:
 
 
 cdef inline void free_record(subscriber *s) noexcept nogil:
-    """Make a closed record available to new_record()."""
+    """Let new_record() use a closed record again."""
     # pairs with: ps_cas_u32 in new_record
     mt_store_release_u32(&s.in_use, 0)
 
@@ -1302,7 +1301,7 @@ cdef inline void set_maxsize(pubsub *q, int64_t maxsize) noexcept nogil:
 
 cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:
     """Accept no more messages. immediate: drop all that are retained; the caller trims."""
-    lock_capacity(q)                       # a publisher that drops messages holds it until its own message is linked
+    lock_capacity(q)            # no publisher is between dropping messages and linking its own
     mark_end(q)
     unlock_capacity(q)
     if immediate:

@@ -1,7 +1,7 @@
 """Root: the base of the extension types whose objects refer to Python objects from C memory.
 
-The collector calls visit() and break_cycles(), which a type overrides. A traverse of Cython calls that of its base,
-which is replaced here; so one replacement serves all types. But a type with no_gc_clear has no tp_clear:
+The collector calls visit() and break_cycles(), which a type overrides. The tp_traverse that Cython makes calls that of
+the base, which is replaced here; so one replacement serves all types. But a type with no_gc_clear has no tp_clear:
 clear_by_breaking_cycles() gives it one. visit() runs with all threads stopped, or with the GIL: it takes no lock and
 changes no reference count.
 

@@ -51,8 +51,8 @@ cdef class Subscription(Root):
     cdef int refuse(self, int r) except -1
     cdef int take(self, acquired_entry *t, wait_point *p) except -2
     cdef int take_asking(self, acquired_entry *t, wait_point *p, bint woken, int r) except -2
-    cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2
-    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2
+    cdef int take_slow(self, acquired_entry *t, int64_t *events_seen) except -2
+    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *events_seen) except -2
     cdef bint wanted_left(self, bint available) except -1
     cdef void interest_changed(self) noexcept
     cdef bint listens(self) noexcept

@@ -19,7 +19,7 @@ from manytail._entries cimport *
 from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_cursors cimport *
-from manytail._eq_end cimport locked_finish_up_to, locked_run_due_timers
+from manytail._eq_end cimport locked_ack_up_to, locked_run_due_timers
 from manytail._eq_get cimport *
 from manytail._eq_keys cimport GROUPS_NONE
 from manytail._eq_life cimport close_credit, locked_subscribe, locked_unsubscribe, open_credit
@@ -220,7 +220,7 @@ cdef class Subscription(Root):
 
     cdef int take(self, acquired_entry *t, wait_point *p) except -2:
         """One try: MT_OK, MT_EMPTY, MT_SHUTDOWN, NO_CREDIT or CLOSED. Answers the notification p.woken, forwarding it
-        if it cannot be used, and sets p.key."""
+        if it cannot be used, and sets p.events_seen."""
         cdef effects fx
         cdef entry *e = NULL
         cdef uint64_t delivery = 0
@@ -228,7 +228,7 @@ cdef class Subscription(Root):
         cdef bint woken = p.woken
         cdef int r
         p.woken = False
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         if unlikely(q.timers.n != 0):
             locked_run_due_timers(q, mt_now_ns(), &fx)
         if unlikely(woken or self.s.nreserved != 0) and locked_take_reserved(q, &self.s, woken, &e, &delivery):
@@ -236,10 +236,10 @@ cdef class Subscription(Root):
         else:
             r = locked_take(q, &self.s, &e, &delivery, &fx)
         if likely(r == MT_OK):
-            note_acquired(t, e, delivery)
+            fill_acquired(t, e, delivery)
         elif q.shut and (r == MT_EMPTY or r == NO_CREDIT) and locked_nothing_left(q, &self.s):
             r = MT_SHUTDOWN
-        p.key = q.event_count
+        p.events_seen = q.event_count
         unlock_order(q)
         if unlikely(has_effects(&fx)):
             self.queue_.run_effects(&fx)
@@ -256,7 +256,7 @@ cdef class Subscription(Root):
         """The slow part of a try whose fast part returned r: ask selectors, and forward the notification."""
         try:
             if r == SLOW:
-                r = self.take_slow(t, &p.key)
+                r = self.take_slow(t, &p.events_seen)
             elif r == NO_CREDIT and is_shut(self.s.q) and self.s.filtered and not self.s.browse \
                     and not self.wanted_left(True):
                 r = MT_SHUTDOWN
@@ -268,7 +268,7 @@ cdef class Subscription(Root):
             self.forward()
         return r
 
-    cdef int take_slow(self, acquired_entry *t, int64_t *event_key) except -2:
+    cdef int take_slow(self, acquired_entry *t, int64_t *events_seen) except -2:
         """Search, for a subscription with filters or rivals, unless it is outranked altogether."""
         cdef cursor *walk
         cdef entry_queue *q = self.s.q
@@ -279,7 +279,7 @@ cdef class Subscription(Root):
             unlock_order(q)
             return CLOSED
         if not self.s.browse and locked_outranked(&self.s, &has_rivals):
-            event_key[0] = q.event_count
+            events_seen[0] = q.event_count
             r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)
             return r
@@ -287,18 +287,18 @@ cdef class Subscription(Root):
         walk = locked_open_walk(q) if way == WALK else NULL
         unlock_order(q)
         if way != WALK:
-            return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, event_key)
+            return self.search(&self.s.below if way == BELOW else self.s.cursor_in_use, way, t, events_seen)
         if walk == NULL:
             raise MemoryError
         try:
-            return self.search(walk, WALK, t, event_key)
+            return self.search(walk, WALK, t, events_seen)
         finally:
             lock_order(q)
             close_cursor(q, walk)
             unlock_order(q)
             free(walk)
 
-    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *event_key) except -2:
+    cdef int search(self, cursor *c, search_way way, acquired_entry *t, int64_t *events_seen) except -2:
         """Acquire (or browse) the first entry from the cursor on that it wants and may take.
 
         Selectors are asked without the lock. After that the search begins again at the cursor, so an entry that came
@@ -309,14 +309,14 @@ cdef class Subscription(Root):
         cdef effects fx
         cdef int r
         last.e = NULL
-        begin_hold(q, &fx)
+        lock_for_effects(q, &fx)
         e = self.locked_candidate(c, way, &r)
         while e != NULL and (self.s.selector != NULL or way == BELOW or way == WALK):
             if not locked_still_judged(&self.s, &last, e):
                 self.judge_unlocked(e, way != BY_CURSOR, &last)
             elif last.refused == WANTED:
                 break
-            elif way == BELOW and last.refused > 0 and not note_skipped_for(&self.s, <uint32_t>last.refused):
+            elif way == BELOW and last.refused > 0 and not add_skipped_for(&self.s, <uint32_t>last.refused):
                 e, r = NULL, MT_NOMEM
                 break
             else:
@@ -327,9 +327,9 @@ cdef class Subscription(Root):
         if q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
                        or (r == NO_CREDIT and q.held + q.available == 0)):
             r = MT_SHUTDOWN
-        event_key[0] = q.event_count
+        events_seen[0] = q.event_count
         drop_judgement(&last)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         if r == MT_NOMEM:
             raise MemoryError
         if r == MT_EMPTY and is_shut(q) and not self.wanted_left(False):
@@ -360,9 +360,9 @@ cdef class Subscription(Root):
         if way != BY_HEAPS:
             cursor_skip(self.s.q, c, e)
         if self.s.browse:
-            note_acquired(t, e, 0)
+            fill_acquired(t, e, 0)
         else:
-            note_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
+            fill_acquired(t, e, locked_start_delivery(self.s.q, &self.s, e))
             locked_wake_after_get(self.s.q, &self.s, fx)
         keep_for_handle(self.s.q, e)
         return True
@@ -387,10 +387,10 @@ cdef class Subscription(Root):
     cdef void interest_changed(self) noexcept:
         """Call it after a change to the shared credit: see Credit.interest_changed."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         if not is_closed(&self.s):
             locked_interest_changed(self.s.q, &self.s, True, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
     cdef bint listens(self) noexcept:
         return self.credit is not None and self.credit.listens
@@ -414,9 +414,9 @@ cdef class Subscription(Root):
         entry_keep(e)
         last.e, last.refused = e, WANTED
         keep_for_handle(q, e)
-        note_acquired(&t, e, 0)
+        fill_acquired(&t, e, 0)
         if asks_rivals:
-            noted = locked_rivals(q, &self.s, e, &rivals)
+            noted = locked_add_rivals(q, &self.s, e, &rivals)
         unlock_order(q)
         try:
             last.refused = self.ask(&t, &rivals, noted)
@@ -462,15 +462,15 @@ cdef class Subscription(Root):
         PyErr_Fetch(&kind, &error, &trace)
         lock_order(self.s.q)
         locked_release_unclaimed(&self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         PyErr_Restore(kind, error, trace)
 
     cdef int forward(self) except -1:
         """Forward a notification that this subscription cannot use."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_wake_many(self.s.q, 1, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         return 0
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
@@ -520,11 +520,11 @@ cdef class Subscription(Root):
         """Call it after a change of credit or suspension. If a get lingers and there is no credit left, wake all
         waiters: those that linger return, the others wait again."""
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         # relaxed because: under the order lock
         if mt_load_relaxed_i64(&self.lingering) != 0 and not is_interested(&self.s):
             locked_wake_subscription(self.s.q, &self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
     cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1:
         cdef acquired_entry t
@@ -586,7 +586,7 @@ cdef class Subscription(Root):
             self.refuse(r)
         cdef Waiting waiting = new_waiting(self)
         self.place(&waiting.point)
-        waiting.point.key = p.key
+        waiting.point.events_seen = p.events_seen
         return waiting
 
     # -------------------------------------------------------------------------------------------------------- iteration
@@ -609,10 +609,10 @@ cdef class Subscription(Root):
         cdef subscription *s = &self.s
         cdef effects fx
         cdef int64_t n = 0
-        begin_hold(q, &fx)
-        if entry.e.owner == s and entry.delivery and word_held_by(entry_word(&entry.e.word), entry.delivery):
-            n = locked_finish_up_to(q, s, entry.e, &fx)
-        end_hold(self.queue_, &fx)
+        lock_for_effects(q, &fx)
+        if entry.e.owner == s and entry.delivery and word_has_delivery(entry_word(&entry.e.word), entry.delivery):
+            n = locked_ack_up_to(q, s, entry.e, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         return n
 
     @property
@@ -628,9 +628,9 @@ cdef class Subscription(Root):
         cdef effects fx
         if self.credit is not None:
             raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         self.end_lingering()
 
     @property
@@ -643,9 +643,9 @@ cdef class Subscription(Root):
 
     cdef int set_suspended(self, bint suspended) except -1:
         cdef effects fx
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_set_suspended(self.s.q, &self.s, suspended, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
         self.end_lingering()
         return 0
 
@@ -684,9 +684,9 @@ cdef class Subscription(Root):
         cdef effects fx
         if not self.open:
             return
-        begin_hold(self.s.q, &fx)
+        lock_for_effects(self.s.q, &fx)
         locked_unsubscribe(self.s.q, &self.s, &fx)
-        end_hold(self.queue_, &fx)
+        unlock_and_run_effects(self.queue_, &fx)
 
 
 @cython.final
@@ -760,7 +760,7 @@ cdef class Browser(Root):
                 self.locked_stop()
             else:
                 keep_for_handle(q, e)
-                note_acquired(&t, e, 0)
+                fill_acquired(&t, e, 0)
         unlock_order(q)
         if e == NULL:
             raise StopIteration

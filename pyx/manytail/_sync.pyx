@@ -145,7 +145,7 @@ cdef class Event:
         cdef int r
         make_point(&p, &self.waiters, &self.lock, False, True, poll_event, <void *>self)
         enter_lock(&self.lock, False, True)
-        p.key = self.times
+        p.events_seen = self.times
         leave_lock(&self.lock, False)
         while True:
             r = MT_OK if poll_all(&p, 1) == MT_OK else MT_EMPTY
@@ -159,7 +159,7 @@ cdef class Event:
 
 cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
     """Whether it is set, or was set since the wait began."""
-    return MT_OK if (<Event>p.of).happened or (<Event>p.of).times != p.key else WAIT
+    return MT_OK if (<Event>p.of).happened or (<Event>p.of).times != p.events_seen else WAIT
 
 
 # -------------------------------------------------------------------------------------------- of a queue in locked mode
@@ -293,7 +293,7 @@ cdef class Condition:
         cdef wait_point p
         make_point(&p, &self.waiters, &self.lock, False, True, poll_wake_ups, <void *>self)
         p.forward = forward_wake_up
-        p.key = count_wait(self, 1)
+        p.events_seen = count_wait(self, 1)
         try:
             return wait_without_mutex(self, &p, deadline, number, expected)
         finally:
@@ -354,7 +354,7 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const
 
 cdef int poll_wake_ups(wait_point *p, bint parking) noexcept nogil:
     """Whether a wake-up came since the wait began. The users of a condition check what has changed."""
-    return MT_OK if (<Condition>p.of).wake_ups != p.key else WAIT
+    return MT_OK if (<Condition>p.of).wake_ups != p.events_seen else WAIT
 
 
 cdef void forward_wake_up(wait_point *p, wait_node **to_post) noexcept nogil:

@@ -31,14 +31,14 @@
 #       which notifies the next waiter. A try that finds nothing must not forward: two waiters could notify each other
 #       for ever.
 #   A3  First join the list, then tell the lock-free side (`changed`), then poll. In any other order a wake-up is lost.
-#   A4  A waiter does not wait until its poster is done with the node, so it is reference-counted: by its owner, and by
+#   A4  A call may end before its poster is done with the node. So a waiter is reference-counted: by its owner, and by
 #       each node that is QUEUED, or NOTIFIED and not posted. A task is a Python object and is counted likewise. Only
 #       the poster uses `next` of a NOTIFIED node: it links the nodes to post.
 #   A5  No Python code runs under a lock. Posting a task runs some, so it comes after unlocking, and after posting all
 #       threads.
-#   A6  In the child of a fork, lists keep the tasks of the thread that forked. That thread itself is on a list only if
-#       it forked between joining the list and sleeping, in the release of a Condition's mutex: it is posted and tries
-#       again. Waiters of other threads leak.
+#   A6  In the child of a fork, lists keep the tasks of the thread that forked. Waiters of other threads leak. That
+#       thread itself is on a list only if it forked while it released the mutex of a Condition, after joining the
+#       list and before sleeping: it is posted and tries again.
 #   A7  A coroutine that finds nothing to wait for yields to its loop before it tries again.
 #   A8  Signal handlers are Python code: they may sleep, raise, or use the structure themselves. They run while their
 #       call is on no list and its notification is answered or forwarded, because it cannot go on before they end. Else
@@ -47,9 +47,9 @@
 #   A9  Where the GIL is the lock, a notified thread that has not gone on yet tries as soon as it has the GIL, and finds
 #       all that was put before. So one such thread is enough: notify_next() notifies no other.
 #
-# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers. They do so each time
-# before they wait, so also a call that loses one race after another serves them, and after each sleep that a signal or
-# the end of a slice (see park) has ended.
+# `attached`: the caller is attached to the interpreter. Only attached calls run signal handlers: before each wait, so
+# that a call that loses one race after another runs them too, and after a sleep that a signal or the end of a slice
+# (see park) has ended.
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -88,8 +88,8 @@ cdef enum:
 
 cdef enum:
     # A getter without the GIL pauses 64, 128 and 256 times before it parks, some 5-20 us in all: as long as parking and
-    # waking take. The first pause is long so that the putter gets ahead: a getter that polls after each item moves the
-    # putters' cache line once per item.
+    # waking take. The first pause is long, so that several items come between two polls: a poll takes the cache line
+    # from the putters.
     SPIN_FIRST = 6
     SPIN_LIMIT = 9
 
@@ -124,7 +124,7 @@ ctypedef struct waiter:
 ctypedef struct wait_list:
     wait_node *first[2]         # [THREADS] and [TASKS], each in order of arrival
     wait_node *last[2]
-    int64_t n                   # of both together
+    int64_t n                   # nodes, of threads and tasks
     int64_t arrivals            # how many waits have joined it so far
     int64_t untried             # threads that were notified and have not gone on yet; where the GIL is the lock: A9
 
@@ -135,15 +135,16 @@ ctypedef struct wait_point:
     bint attached               # whether the waiting call is attached
     bint woken                  # the last wait at this point ended by a notification, which is not answered yet
     int64_t arrival             # the wait's place in the order of the list; 0: it has not joined it yet
-    int64_t key                 # for `poll`: the number of events that the last try saw
-    uint32_t spin_first         # without the GIL: pause 2**spin_first up to 2**spin_limit times before sleeping
+    int64_t events_seen         # for `poll`: the count of events when the last try looked
+    uint32_t spin_first         # without the GIL: pause 2**n times, n from spin_first on and below spin_limit
     uint32_t spin_limit         # 0: do not spin
-    int64_t amount              # how much it waits for, in a list that notify_fitting() serves
+    int64_t amount              # how much it waits for, in a list that notify_fitting() notifies
     void *of                    # for the functions below: the structure that has the list
     void *owner                 # for `forwarded`: a Python object
     # The functions are called with the lock held.
-    # Returns WAIT, MT_OK (try again), or the status that the call returns. parking: the waiter is on the list, so from
-    # here on whoever makes the condition true has to notify.
+    # Returns WAIT, MT_OK (try again), or, at the only point of a wait, the status that the call returns: at one of
+    # several it would lose notifications of the others. parking: the waiter is on the list, so from here on whoever
+    # makes the condition true has to notify.
     int (*poll)(wait_point *p, bint parking) noexcept nogil
     # A node joined or left the list: tell the lock-free side. NULL: there is none.
     void (*changed)(wait_point *p) noexcept nogil
@@ -222,9 +223,9 @@ cdef inline void notify_all(wait_list *l, wait_node **to_post) noexcept nogil:
 
 
 cdef inline void notify_fitting(wait_list *l, int64_t available, wait_node **to_post) noexcept nogil:
-    """Notify, in order of arrival, the waiters whose amounts fit into `available` together; one that does not fit is
-    passed over. Every call that takes some of `available` calls this afterwards with the rest. So a notified waiter
-    that finds too little left need not forward."""
+    """Notify, in order of arrival, the threads whose amounts fit into `available` together, passing over others, and
+    likewise the tasks. Every call that takes some of `available` calls this afterwards with the rest. So a notified
+    waiter that finds too little left need not forward."""
     cdef int64_t left
     cdef int kind
     for kind in range(TASKS, THREADS - 1, -1):
@@ -322,8 +323,8 @@ cdef inline void unref(waiter *w) noexcept nogil:
 # ------------------------------------------------------------------------------------------------------------- one wait
 cdef inline void make_point(wait_point *p, wait_list *waiters, mt_lock *lock, bint gil_locked, bint attached,
                             int (*poll)(wait_point *, bint) noexcept nogil, void *of) noexcept nogil:
-    """A point whose waiters do not spin and are all notified at once. What differs from that its caller sets after
-    this call. `key` is left alone: a try may have set it."""
+    """A point whose waiters do not spin and are all notified at once. Its caller sets what differs, after this call.
+    `events_seen` is left alone: a try may have set it."""
     p.list = waiters
     p.lock = lock
     p.gil_locked = gil_locked
@@ -376,8 +377,8 @@ cdef inline int poll_all(wait_point *p, int n) noexcept nogil:
 
 
 cdef inline int prepare_to_wait(wait_point *p, int n, waiter *w) noexcept nogil:
-    """Join the lists. WAIT: sleep until posted, then call finish_wait(). Else a point's poll returned this status, and
-    the wait is finished."""
+    """Join the lists. WAIT: sleep until posted, then call finish_wait(). Else a poll returned this status, and
+    finish_wait() was called."""
     cdef int i, s
     for i in range(n):
         enter(p[i].lock, p[i].gil_locked, p[i].attached)
@@ -402,7 +403,7 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
     # With one point, a post means that the node is off the list, so the lock is not needed.
     # pairs with: mt_xchg_acq_rel in post, post_thread: the state that was written before the post is read below
     if n == 1 and not forward and likely(mt_load_acquire_u32(&w.posted) != 0):
-        node_left(p, w.nodes, w.nodes[0].state)
+        set_woken(p, w.nodes, w.nodes[0].state)
     else:
         for i in range(n):
             leave_list(p + i, node_of(w, i), forward, &to_post)
@@ -415,8 +416,8 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
             p[i].forwarded(p + i)
 
 
-cdef inline void node_left(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
-    """The waiter has taken note of its node, whose state before was `was`: set `woken`, and count it no more (A9)."""
+cdef inline void set_woken(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
+    """After the node, whose state was `was`, has left the list: set `woken`, and `untried` for A9."""
     p.woken = was == NOTIFIED
     if p.woken and is_counted(node):
         p.list.untried -= 1
@@ -431,7 +432,7 @@ cdef inline void leave_list(wait_point *p, wait_node *node, bint forward, wait_n
         unlink(p.list, node)
         if p.changed != NULL:
             p.changed(p)
-    node_left(p, node, was)
+    set_woken(p, node, was)
     if forward and p.woken and p.forward != NULL:
         p.forward(p, to_post)
         p.woken = False
@@ -464,8 +465,8 @@ cdef inline bint again(wait_point *p, int n, int *r, int64_t deadline) noexcept 
     *r is MT_TIMEOUT when the deadline is over, and MT_INTERRUPTED, with the exception set, when a signal handler
     raised. Without a wait the points are polled all the same: the try may have read a stale copy of a count."""
     if r[0] != MT_EMPTY and r[0] != MT_FULL:
-        # A try that succeeds uses one point of several. One that fails for memory forwards at all points: a coroutine
-        # was notified at points of a Waiting that is gone, so `woken` is not set here.
+        # A try that succeeds uses one point of several. One that fails for memory forwards at all points: `woken` does
+        # not tell, as a coroutine was notified at points of a Waiting that is gone.
         if n > 1 or r[0] == MT_NOMEM:
             forward_unused(p, n, r[0] == MT_NOMEM)
         return False
@@ -499,7 +500,7 @@ cdef inline int sleep_until_posted(wait_point *p, int n, int64_t deadline) noexc
     while r == WAIT:
         w = new_waiter(n, NULL)
         if w == NULL:
-            forward_unused(p, n, True)
+            forward_unused(p, n, True)      # the try may have read a stale copy, and no poll follows
             return MT_NOMEM
         r = prepare_to_wait(p, n, w)
         if r == WAIT:
@@ -573,8 +574,8 @@ cdef inline long long next_slice(int got, long long slice_us) noexcept nogil:
 
 cdef inline int park(void *sem, int64_t deadline, bint attached, long long *slice_us) noexcept nogil:
     """Sleep until the semaphore is posted: MT_OK; or MT_TIMEOUT. MT_INTERRUPTED: a signal came. WAIT: a slice is over.
-    After both the caller runs the signal handlers, on no list, and sleeps again; no exception is set.
-    The first sleep has slice_us[0] = first_slice(attached)."""
+    After both the caller runs the signal handlers, on no list, and sleeps again; no exception is set. It has set
+    slice_us[0] = first_slice(attached) before the first sleep."""
     while True:
         us = microseconds_left(deadline)
         if us < 0:
@@ -608,7 +609,7 @@ cdef class Waiting:
     cdef waiter *w
     cdef object of              # keeps alive what the points refer to
     cdef object loop            # asyncio's event loop, or trio's token
-    cdef object arrival         # what the coroutine awaits: an asyncio future, or a trio event
+    cdef object awaited         # by the coroutine: an asyncio future, or a trio event
     cdef bint trio
     cdef mt_atomic_u32 finished     # 1: the lists are left, or somebody is doing that
     cdef int prepare(self) noexcept

@@ -187,9 +187,9 @@ cdef Waiting new_waiting_at(object of, wait_point *points, int n):
     cdef Waiting waiting = Waiting.__new__(Waiting)
     waiting.loop, waiting.trio = running_loop()
     if waiting.trio:
-        waiting.arrival = sys.modules["trio"].Event()
+        waiting.awaited = sys.modules["trio"].Event()
     else:
-        waiting.arrival = waiting.loop.create_future()
+        waiting.awaited = waiting.loop.create_future()
     wait_at(waiting, of, points if points != NULL else &waiting.point, n)
     return waiting
 
@@ -231,9 +231,9 @@ cdef class Waiting:
             if deadline != NEVER:
                 await self.posted_or_over(max(<int64_t>0, deadline - mt_now_ns()) * 1e-9)
             elif self.trio:
-                await self.arrival.wait()
+                await self.awaited.wait()
             else:
-                await self.arrival
+                await self.awaited
         except BaseException:
             self.finish(True)
             raise
@@ -252,11 +252,11 @@ cdef class Waiting:
     async def posted_or_over(self, double seconds):
         if self.trio:
             with sys.modules["trio"].move_on_after(seconds):
-                await self.arrival.wait()
+                await self.awaited.wait()
             return
-        timer = self.loop.call_later(seconds, set_done, self.arrival)
+        timer = self.loop.call_later(seconds, set_done, self.awaited)
         try:
-            await self.arrival
+            await self.awaited
         finally:
             timer.cancel()
 
@@ -294,7 +294,7 @@ cdef class Waiting:
                     write_unraisable(error, self.loop)
                     error = None
                 if self.trio:
-                    self.loop.run_sync_soon(self.arrival.set)
+                    self.loop.run_sync_soon(self.awaited.set)
                     scheduled = True
                 else:
                     if wake_up is None:
@@ -351,9 +351,9 @@ cdef class WakeUp:
         if future is not None or self.waiting is None:
             self.waiting = None
             return
-        arrival = self.waiting.arrival
-        set_done(arrival)
-        arrival.add_done_callback(self)             # the loop calls it after what the future has scheduled
+        awaited = self.waiting.awaited
+        set_done(awaited)
+        awaited.add_done_callback(self)             # the loop calls it after what the future has scheduled
 
     def __del__(self):
         global mt_finishing

@@ -499,7 +499,7 @@ cdef class Lane(BaseLane):
         if self.pool.serves():
             r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, True, &call.position, &start)
         else:
-            r = put_when_room(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, &call.position, &start)
+            r = put_when_slot_free(self.ln.p, &self.ln, <uintptr_t><PyObject *>call, &call.position, &start)
         if r != MT_OK:
             Py_DECREF(call)
         if r == MT_SHUTDOWN:
@@ -839,7 +839,7 @@ cdef class SerialLane(BaseLane):
         if r == MT_FULL and dispatcher.inside:
             r = put_in_lane(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, True, &position, &start)
         elif r == MT_FULL:
-            r = put_when_room(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, &position, &start)
+            r = put_when_slot_free(self.ln.p, &self.ln, <uintptr_t><PyObject *>item, &position, &start)
         if r != MT_OK:
             Py_DECREF(item)
         if r == MT_SHUTDOWN:

@@ -15,9 +15,9 @@
 # again shares nothing with the old lane's items; a lane may run several items at once; lanes have weights and
 # priorities; a thread that waits for a free slot is woken by whatever frees one, and can stop waiting.
 #
-# A lane is a sub-queue of a weighted MultiQueue (_mq.pxd). Ready: it is in its ring. Dormant: empty and marked
-# unlisted, so that the next put lists it. In progress, or paused: not `enabled`, so it is in no ring and a put does not
-# list it.
+# A lane is a sub-queue of a weighted MultiQueue (_mq.pxd). Ready: it is in its ring. Dormant: empty, and `must_list` is
+# set, so that the next put lists it. In progress, or paused: not `enabled`, so it is in no ring and a put does not list
+# it.
 #
 # Locks: everything here happens under the queue's take lock. Put locks are only taken inside it, so they are never
 # contended. "head_" as in _mq.pxd: the take lock is held. `to_post` collects waiters to post after unlocking. With the
@@ -142,7 +142,7 @@ cdef inline void head_settle(pool *p, lane *ln) noexcept nogil:
         head_mask(q, s)
         unlock_put(q, s)
         s.quantum_left = quantum
-    elif not head_try_unlist(q, s):
+    elif not head_leave_to_put(q, s):
         head_list(q, s)
         s.quantum_left = quantum
         if quantum:
@@ -205,8 +205,8 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
         lock_put(q, s, True)
         position[0] = mt_load_relaxed_i64(&s.tail_seq)      # relaxed because: written under the put lock
         r = tail_put(q, s, item)
-        if r == MT_OK and is_unlisted(s):
-            set_unlisted(s, False)
+        if r == MT_OK and must_list(s):
+            set_must_list(s, False)
             head_list(q, s)
         unlock_put(q, s)
         if r == MT_OK:
@@ -220,7 +220,7 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
     return r
 
 
-cdef inline int put_when_room(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
+cdef inline int put_when_slot_free(pool *p, lane *ln, uintptr_t item, int64_t *position, bint *start) noexcept nogil:
     """As put_in_lane(), but wait for a free slot: MT_OK, MT_SHUTDOWN, MT_NOMEM, or MT_INTERRUPTED with the exception
     set."""
     cdef wait_point place

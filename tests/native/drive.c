@@ -44,7 +44,7 @@ typedef struct {
 static struct {
     mq_queue *q;
     mq_subqueue *tails[MAX_TAILS];
-    _Atomic int ntails;
+    _Atomic int nsubqueues;
     _Atomic int slots[SLOTS]; /* which tails putters use now */
     int per_putter, putters, getters;
     int holding; /* the only getter gives back at times; no tail is removed, because what came back would stay in it */
@@ -114,23 +114,23 @@ static void mixed_putter(int p) {
 
 /* Take into a batch, as a get that lingers does; give it back, or keep it. */
 static int64_t hold_some(uintptr_t *items) {
-    held_batch b;
+    taken_batch b;
     int64_t n;
     int r;
     memset(&b, 0, sizeof b);
-    HELD(begin_batch)(&b, m.q, 1 + (int64_t)native_random(BATCH), 0);
+    MQ_BATCH(begin_batch)(&b, m.q, 1 + (int64_t)native_random(BATCH), 0);
     do {
-        r = HELD(hold_what_is_there)(&b, 0);
+        r = MQ_BATCH(take_what_is_there)(&b, 0);
         CHECK(r == MT_OK || r == MT_EMPTY, "hold: %d", r);
         pause_a_while();
     } while (b.n < b.limit && native_random(2));
     if (native_random(2)) {
-        HELD(give_back)(&b, 0, 0);
+        MQ_BATCH(give_back)(&b, 0, 0);
         return 0;
     }
     n = b.n;
     for (int64_t i = 0; i < n; i++) items[i] = b.items[i].item;
-    HELD(end_batch)(&b);
+    MQ_BATCH(end_batch)(&b);
     return n;
 }
 
@@ -168,20 +168,20 @@ static void mixed_getter(int unused) {
 }
 
 static int add_subqueue(void) {
-    int n = atomic_load_explicit(&m.ntails, memory_order_relaxed);
+    int n = atomic_load_explicit(&m.nsubqueues, memory_order_relaxed);
     int64_t maxsize = native_random(2) ? 1 + (int64_t)native_random(40) : 0;
     CHECK(n < MAX_TAILS, "too many tails");
     m.tails[n] = MQN(add_subqueue)(m.q, (int)native_random(2), maxsize, 1 + (int)native_random(4));
     CHECK(m.tails[n] != NULL, "no tail");
     if (native_random(3) == 0) m.tails[n]->sized = m.tails[n]->bounded = 1;
-    atomic_store_explicit(&m.ntails, n + 1, memory_order_relaxed);
+    atomic_store_explicit(&m.nsubqueues, n + 1, memory_order_relaxed);
     return n;
 }
 
 static void replace_tail(int slot) {
     int old = atomic_load_explicit(&m.slots[slot], memory_order_relaxed);
     int64_t dropped = 0;
-    if (m.holding || atomic_load_explicit(&m.ntails, memory_order_relaxed) == MAX_TAILS) return;
+    if (m.holding || atomic_load_explicit(&m.nsubqueues, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
     atomic_store_explicit(&m.slots[slot], add_subqueue(), memory_order_release);
     CHECK(MQN(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
@@ -276,7 +276,7 @@ static void mixed_end(void) {
     CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
           (int)m.q->removed_total, (int)m.expected);
     CHECK(MQ_TASKS(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ_TASKS(head_unfinished)(m.q));
-    for (int i = 0; i < m.ntails; i++)
+    for (int i = 0; i < m.nsubqueues; i++)
         CHECK(!m.tails[i]->sized || MQ_SIZES(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",
               (int)MQ_SIZES(tail_size)(m.tails[i]));
     for (int i = 0; i < m.putters * m.per_putter; i++)

@@ -202,8 +202,8 @@ static void numbers(void) {
     mt_store_relaxed_i64(&word, (int64_t)(old << ENTRY_IS(DELIVERY_SHIFT)) | ENTRY_IS(AVAILABLE));
     n = ENTRY(entry_acquire)(&word);
     CHECK(n == old + 1, "the number after 2 ** 32 - 1");
-    CHECK(ENTRY(word_held_by)(ENTRY(entry_word)(&word), n), "its holder does not hold it");
-    CHECK(!ENTRY(word_held_by)(ENTRY(entry_word)(&word), 0), "delivery 0 holds it");
+    CHECK(ENTRY(word_has_delivery)(ENTRY(entry_word)(&word), n), "its holder does not hold it");
+    CHECK(!ENTRY(word_has_delivery)(ENTRY(entry_word)(&word), 0), "delivery 0 holds it");
     CHECK(!ENTRY(entry_release)(&word, old, ENTRY_IS(AVAILABLE)), "a delivery that is over releases");
     CHECK(ENTRY(entry_release)(&word, n, ENTRY_IS(AVAILABLE)), "its holder cannot release");
     CHECK(ENTRY(entry_acquire)(&word) == n + 1, "the next number");

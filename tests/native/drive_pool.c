@@ -38,8 +38,8 @@ static void submitter(int s) {
         call *c = &m.calls[s][i];
         c->submitter = s;
         c->number = i;
-        r = WP(put_when_room)(&m.p, ln, (uintptr_t)c, &position, &start);
-        CHECK(r == MT_OK, "put_when_room: %d", r);
+        r = WP(put_when_slot_free)(&m.p, ln, (uintptr_t)c, &position, &start);
+        CHECK(r == MT_OK, "put_when_slot_free: %d", r);
         CHECK(!start, "a worker too many is asked for");
         if (native_random(6) || !WP(withdraw_item)(&m.p, ln, position, (uintptr_t)c, &gone)) continue;
         c->cancelled = 1;

@@ -10,7 +10,7 @@ cimport manytail._eq_nogil
 cimport manytail._heap
 cimport manytail._lock
 cimport manytail._mq_changes
-cimport manytail._mq_held
+cimport manytail._mq_batch
 cimport manytail._mq_iterate
 cimport manytail._mq_nogil
 cimport manytail._ps

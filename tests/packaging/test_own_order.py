@@ -61,7 +61,7 @@ print("NewestFirstQueue: used")
 NEEDS = """
 from libc.stdint cimport UINT64_MAX, uint64_t
 from manytail._entry cimport list_insert
-from manytail._eq_cursors cimport locked_show
+from manytail._eq_cursors cimport locked_return_to_cursors
 
 
 """

@@ -52,7 +52,7 @@ struct link_suite : run_by_checker {
         ENTRY(position_close)(&list, &walker.pos);
         for (cursor_position &p : extra) ENTRY(position_close)(&list, &p);
         RL_ASSERT(list.end == NULL && acked == nseq);
-        ENTRY(redeliveries_free)(&takers.redeliveries);
+        ENTRY(entry_heap_free)(&takers.redeliveries);
         free(timers.items);
         RL_ASSERT(model_end_memory() == 0);
     }
@@ -99,7 +99,7 @@ struct link_suite : run_by_checker {
             if (e != NULL && r->redeliveries.items[0].key > e->order) return e;
             a = (entry *)r->redeliveries.items[0].member;
             if (state(a) == ENTRY_IS(AVAILABLE)) return a;
-            ENTRY(redeliveries_pop)(&r->redeliveries);
+            ENTRY(entry_heap_pop)(&r->redeliveries);
         }
         return e;
     }
@@ -107,7 +107,7 @@ struct link_suite : run_by_checker {
     void locked_skip(reader *r, entry *e) {
         if (ENTRY(position_at)(&r->pos) == e) ENTRY(position_move)(&list, &r->pos, e->next);
         while (r->redeliveries.n && (entry *)r->redeliveries.items[0].member == e)
-            ENTRY(redeliveries_pop)(&r->redeliveries);
+            ENTRY(entry_heap_pop)(&r->redeliveries);
     }
 
     /* The first that is AVAILABLE, with a reference for its handle. */
@@ -140,7 +140,7 @@ struct link_suite : run_by_checker {
         bool done = ENTRY(entry_release)(&e->word, delivery, ENTRY_IS(AVAILABLE));
         if (done) {
             entry *at = ENTRY(position_at)(&takers.pos);
-            if (at == NULL || e->order < at->order) RL_ASSERT(ENTRY(redeliveries_push)(&takers.redeliveries, e));
+            if (at == NULL || e->order < at->order) RL_ASSERT(ENTRY(entry_heap_push)(&takers.redeliveries, e));
         }
         unlock();
         ENTRY(entry_drop)(e);

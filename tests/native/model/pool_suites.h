@@ -79,7 +79,7 @@ struct pool_suite : run_by_checker {
     int submit(int i, int lane) {
         wp_lane *ln = &lanes[lane];
         call *c = item(i, lane);
-        int start, r = WP(put_when_room)(&p, ln, (uintptr_t)c, &c->position, &start);
+        int start, r = WP(put_when_slot_free)(&p, ln, (uintptr_t)c, &c->position, &start);
         RL_ASSERT(r != MT_OK || !start); /* there are no more workers */
         return r;
     }

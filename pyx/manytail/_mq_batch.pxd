@@ -1,4 +1,4 @@
-# A batch: items that a get_many that lingers, or that calls a selection, has taken, and gives back if it raises.
+# A batch: the items that a get_many has taken which lingers or calls a selection. If it raises, it gives them back.
 # Private; a part of the MultiQueue (_mq.pxd).
 #
 # An item in a batch has left its sub-queue and all counts, as if a get had returned it. The batch keeps what giving it
@@ -7,10 +7,10 @@
 #
 # Giving back must not fail, and putting at the head may need chunks. So the batch allocates them before it takes an
 # item: k items of one sub-queue need ceil(k / SLOTS) chunks, n items of t sub-queues at most t + n // SLOTS. To count
-# its sub-queues, a batch writes its number into each (`held_by`). Another batch may overwrite that; the sub-queue is
+# its sub-queues, a batch writes its number into each (`last_batch`). Another batch may overwrite that; the sub-queue is
 # then counted twice and one chunk too many is allocated.
 #
-# A batch belongs to one call and is used by one thread at a time. It holds references to the Python SubQueues.
+# A batch belongs to one call and is used by one thread at a time. It has references to the Python SubQueues.
 from libc.stdlib cimport free, realloc
 
 from manytail._mq_put cimport *
@@ -19,26 +19,26 @@ from manytail._mq_tasks cimport *
 cdef enum:
     SLOTS = 11                  # of a chunk of the smallest class
 
-ctypedef struct held_item:
+ctypedef struct taken_item:
     uintptr_t item
     subqueue *s                 # where it came from
     int64_t timestamp
     int64_t size
     bint given_back             # or dropped: the batch has no reference to the item
 
-ctypedef struct held_batch:
+ctypedef struct taken_batch:
     queue *q
-    held_item *items            # in the order in which they were taken
+    taken_item *items           # in the order in which they were taken
     int64_t n
     int64_t limit               # of `n`
     int64_t capacity            # of `items`
     int64_t number              # unique in its queue
-    int64_t ntails              # number of sub-queues, or more
+    int64_t nsubqueues          # number of sub-queues, or more
     chunk *chunks               # for giving back, linked by `base`
     int64_t nchunks
 
 
-cdef inline void begin_batch(held_batch *b, queue *q, int64_t limit, bint attached) noexcept nogil:
+cdef inline void begin_batch(taken_batch *b, queue *q, int64_t limit, bint attached) noexcept nogil:
     """The caller has zeroed the batch."""
     b.q = q
     b.limit = limit
@@ -48,32 +48,32 @@ cdef inline void begin_batch(held_batch *b, queue *q, int64_t limit, bint attach
     unlock_take(q)
 
 
-cdef inline bint head_reserve(held_batch *b, subqueue *s) noexcept nogil:
+cdef inline bint head_reserve(taken_batch *b, subqueue *s) noexcept nogil:
     """Allocate what taking one more item, and giving it back, needs. False: no memory."""
-    cdef int64_t ntails = b.ntails + (s.held_by != b.number)
+    cdef int64_t nsubqueues = b.nsubqueues + (s.last_batch != b.number)
     cdef int64_t capacity = 2 * b.capacity if b.capacity else 16
     if b.n == b.capacity:
-        items = <held_item *>realloc(b.items, capacity * sizeof(held_item))
+        items = <taken_item *>realloc(b.items, capacity * sizeof(taken_item))
         if items == NULL:
             return False
         b.items = items
         b.capacity = capacity
-    while b.nchunks < ntails + (b.n + 1) // SLOTS:
+    while b.nchunks < nsubqueues + (b.n + 1) // SLOTS:
         c = chunk_new(SIZED_CLASS, b.q.selection == MT_OLDEST, 0)     # class 0, with sizes: fits every sub-queue
         if c == NULL:
             return False
         c.base = <int64_t>b.chunks
         b.chunks = c
         b.nchunks += 1
-    b.ntails = ntails
-    s.held_by = b.number
+    b.nsubqueues = nsubqueues
+    s.last_batch = b.number
     return True
 
 
-cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
+cdef inline void head_take(taken_batch *b, subqueue *s) noexcept nogil:
     """Take the head of a sub-queue that is not empty, after head_reserve(). The caller continues as after
     head_pop()."""
-    cdef held_item *h = b.items + b.n
+    cdef taken_item *h = b.items + b.n
     h.item = head_pop(b.q, s)
     slot = <uint32_t>(s.head_idx - 1)
     h.s = s
@@ -86,13 +86,13 @@ cdef inline void head_hold(held_batch *b, subqueue *s) noexcept nogil:
     b.q.taken_total += 1
 
 
-cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
+cdef inline int take_what_is_there(taken_batch *b, bint attached) noexcept nogil:
     """Take what is there, up to the limit. MT_OK: at least one item. MT_EMPTY: none. MT_NOMEM."""
     cdef wait_node *to_post = NULL
     cdef int64_t before = b.n, limit
     cdef int r = MT_OK
     lock_take(b.q, attached)
-    # What is put from here on is left: fast putters could hold the loop up for ever.
+    # What is put from here on is left: with fast putters the loop might not end.
     limit = b.n + head_qsize(b.q, b.limit - b.n)
     while b.n < limit:
         s = head_next(b.q, True)
@@ -101,7 +101,7 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
         if not head_reserve(b, s):
             r = MT_NOMEM
             break
-        head_hold(b, s)
+        head_take(b, s)
         head_popped_and_served(b.q, s, 1, attached, &to_post)
     if b.n > before:
         head_propagate(b.q, &to_post)
@@ -111,7 +111,7 @@ cdef inline int hold_what_is_there(held_batch *b, bint attached) noexcept nogil:
     return r
 
 
-cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept nogil:
+cdef inline void give_back(taken_batch *b, bint objects, bint attached) noexcept nogil:
     """Give back all items, atomically for getters, and end the batch. Items of a sub-queue that an immediate shutdown
     has emptied are dropped, as its others were. objects: items are references."""
     cdef wait_node *to_post = NULL
@@ -126,12 +126,12 @@ cdef inline void give_back(held_batch *b, bint objects, bint attached) noexcept 
         unlock_take_and_post(b.q, to_post)
     for i in range(b.n):
         if objects and not b.items[i].given_back:
-            b.items[i].given_back = True    # first: the drop may run the collector, which visits what the batch holds
+            b.items[i].given_back = True    # first: the drop may run the collector, which visits what the batch has
             drop(b.items[i].item)
     end_batch(b)
 
 
-cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait_node **to_post) noexcept nogil:
+cdef inline void head_give_back(taken_batch *b, taken_item *h, bint attached, wait_node **to_post) noexcept nogil:
     cdef queue *q = b.q
     cdef subqueue *s = h.s
     lock_put(q, s, attached)
@@ -142,13 +142,13 @@ cdef inline void head_give_back(held_batch *b, held_item *h, bint attached, wait
         head_fill_slot(q, s, h.item, h.timestamp, h.size)
         h.given_back = True
         if s.attached:
-            head_list_if_unlisted(q, s, to_post)
+            head_list_after_put(q, s, to_post)
     if not s.attached or not h.given_back:
-        head_count_as_done(q, 1)        # detaching, or the shutdown, would have counted it
+        head_count_as_done(q, 1)        # detaching, or the shutdown, counted those inside
     unlock_put(q, s)
 
 
-cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
+cdef inline void head_add_chunk(taken_batch *b, subqueue *s) noexcept nogil:
     """Make one of the batch's chunks the first of a sub-queue, all of its slots free. Both locks are held."""
     cdef chunk *c = b.chunks
     b.chunks = <chunk *>c.base
@@ -162,14 +162,14 @@ cdef inline void head_add_chunk(held_batch *b, subqueue *s) noexcept nogil:
     s.tail_idx = c.cap
 
 
-cdef inline void end_batch(held_batch *b) noexcept nogil:
+cdef inline void end_batch(taken_batch *b) noexcept nogil:
     """Free the batch, but not its items: the caller owns them. No lock is held."""
     cdef chunk *c = b.chunks
-    cdef held_item *items = b.items
+    cdef taken_item *items = b.items
     cdef int64_t i, n = b.n
     b.items = NULL
     b.chunks = NULL
-    b.n = b.capacity = b.nchunks = b.ntails = 0
+    b.n = b.capacity = b.nchunks = b.nsubqueues = 0
     while c != NULL:
         b.chunks = <chunk *>c.base
         chunk_free(c)
