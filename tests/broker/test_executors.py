@@ -8,8 +8,6 @@ from support.threads import DEADLINE, Threads, wait_until
 
 from manytail.broker import Broker, exceptions
 
-pytestmark = pytest.mark.thread_unsafe(reason="threads of their own")
-
 
 def test_a_publish_that_is_interrupted_strands_no_lane():
     """The task for the first message is interrupted before its submit. The second message submits one; both come."""
