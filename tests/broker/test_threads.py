@@ -50,59 +50,57 @@ def test_a_callback_may_publish_to_a_queue_that_only_its_own_channel_drains(conn
     assert seen == 3001
 
 
+class Acknowledging:
+    """The consumers of one channel. Every seventh message is requeued once."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected, self.done = expected, threading.Event()
+        self.tags: list[int] = []
+        self.bodies: list[tuple[int, int]] = []
+        self.busy, self.overlapped = threading.Lock(), False
+
+    def __call__(self, channel: Channel, method: Any, properties: Any, body: tuple[int, int]) -> None:
+        alone = self.busy.acquire(blocking=False)
+        self.overlapped |= not alone
+        self.tags.append(method.delivery_tag)
+        if not method.redelivered and body[1] % 7 == 0:
+            channel.basic_nack(method.delivery_tag)
+        else:
+            channel.basic_ack(method.delivery_tag)
+            self.bodies.append(body)
+            if len(self.bodies) == self.expected:
+                self.done.set()
+        if alone:
+            self.busy.release()
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_order_and_one_callback_at_a_time_per_channel(broker: Broker, workers: int) -> None:
     """Several publishers, channels with two consumers each, acks and requeues. In each channel the tags ascend, and
     callbacks never overlap."""
-    messages, publishers, count = 300, 3, 4
     connection = broker.connect(max_workers=workers)
-    setup = connection.channel()
-    setup.exchange_declare("all", "fanout")
-    done = [threading.Event() for _ in range(count)]
-    tags: list[list[int]] = [[] for _ in range(count)]
-    bodies: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    inside = [0] * count
-    wrong: list[str] = []
-
-    def consumer(index: int) -> Any:
-        def callback(channel: Channel, method: Any, properties: Any, body: tuple[int, int]) -> None:
-            inside[index] += 1
-            if inside[index] != 1:
-                wrong.append(f"{inside[index]} callbacks at once on channel {index}")
-            tags[index].append(method.delivery_tag)
-            if not method.redelivered and body[1] % 7 == 0:
-                channel.basic_nack(method.delivery_tag)
-            else:
-                channel.basic_ack(method.delivery_tag)
-                bodies[index].append(body)
-                if len(bodies[index]) == messages * publishers:
-                    done[index].set()
-            inside[index] -= 1
-
-        return callback
-
-    for index in range(count):
+    connection.channel().exchange_declare("all", "fanout")
+    bodies = [(publisher, number) for publisher in range(3) for number in range(300)]
+    consumers = [Acknowledging(len(bodies)) for _ in range(4)]
+    for index, consumer in enumerate(consumers):
         channel = connection.channel()
         channel.queue_declare(f"q{index}")
         channel.queue_bind(f"q{index}", "all")
         channel.basic_qos(prefetch_count=10)
         for _ in range(2):
-            channel.basic_consume(f"q{index}", consumer(index))
+            channel.basic_consume(f"q{index}", consumer)
 
     def publish(publisher: int) -> None:
         channel = connection.channel()
-        for number in range(messages):
+        for number in range(300):
             channel.basic_publish("all", "", (publisher, number))
 
-    run_all(*[partial(publish, publisher) for publisher in range(publishers)])
-    for event in done:
-        awaited(event)
-    assert wrong == []
-    for index in range(count):
-        assert tags[index] == sorted(set(tags[index]))
-        assert sorted(bodies[index]) == sorted(
-            (publisher, number) for publisher in range(publishers) for number in range(messages)
-        )
+    run_all(*[partial(publish, publisher) for publisher in range(3)])
+    for consumer in consumers:
+        awaited(consumer.done)
+        assert not consumer.overlapped
+        assert consumer.tags == sorted(set(consumer.tags))
+        assert sorted(consumer.bodies) == bodies
 
 
 def test_channels_run_in_parallel(connection: Connection) -> None:
