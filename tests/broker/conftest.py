@@ -18,10 +18,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("side", names, indirect=True)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "thread_unsafe: touches what the whole process shares")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests are thread_unsafe: a script waits for all callbacks of its side, counts messages and starts threads."""
     for item in items:

@@ -168,6 +168,17 @@ class Side:
         self.fence(channel)
         self.settle()
 
+    def filled(self, *bodies: Any, **options: Any) -> tuple[Any, str]:
+        """A channel, and a queue of these options with these messages."""
+        channel = self.channel()
+        queue = self.queue(channel, **options)
+        self.publish(channel, queue, *bodies)
+        return channel, queue
+
+    def take(self, channel: Any, queue: str, count: int) -> list[int]:
+        """The tags of so many messages, which are unacknowledged."""
+        return [channel.basic_get(queue)[0].delivery_tag for _ in range(count)]
+
     def consume(self, channel: Any, queue: str, then: Callable[..., object] | None = None, **options: Any) -> Recorder:
         recorder = Recorder(then, self.settle)
         recorder.tag = channel.basic_consume(queue, recorder, **options)
@@ -178,9 +189,6 @@ class Side:
         messages: list[Any] = []
         channel.add_on_return_callback(lambda _, *message: messages.append(message))
         return messages
-
-    def get(self, channel: Any, queue: str, auto_ack: bool = True) -> Any:
-        return channel.basic_get(queue, auto_ack)
 
     def drain(self, channel: Any, queue: str) -> list[bytes]:
         """All ready messages, acknowledged."""

@@ -67,17 +67,6 @@ def test_consumers_are_counted(side: Side, channel: Any, queue: str) -> None:
     assert side.consumers(channel, queue) == 0
 
 
-def test_cancelling_requeues_nothing_closing_does(side: Side, channel: Any, queue: str) -> None:
-    other = side.channel()
-    side.publish(channel, queue, "message")
-    recorder = side.consume(channel, queue)
-    side.settle()
-    channel.basic_cancel(recorder.tag)
-    assert side.count(other, queue) == 0
-    channel.close()
-    assert side.count(other, queue) == 1
-
-
 def test_two_consumers_of_one_tag(side: Side, channel: Any, queue: str) -> None:
     channel.basic_consume(queue, ack, consumer_tag="mine")
     with pytest.raises(side.exceptions.DuplicateConsumerTag):

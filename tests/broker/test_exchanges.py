@@ -1,6 +1,5 @@
 """Exchanges bound to exchanges, internal ones, alternates, carbon copies, equivalence."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -10,19 +9,6 @@ from broker.sides import Side
 
 def bodies(side: Side, channel: Any, *queues: str) -> list[list[bytes]]:
     return [side.drain(channel, queue) for queue in queues]
-
-
-def test_chains(side: Side, channel: Any) -> None:
-    exchanges = [side.exchange(channel, "fanout") for _ in range(4)]
-    queue = side.queue(channel)
-    for source, destination in itertools.pairwise(exchanges):
-        channel.exchange_bind(destination, source)
-    channel.queue_bind(queue, exchanges[-1], "")
-    side.publish(channel, "key", 1, exchange=exchanges[0])
-    assert side.drain(channel, queue) == [b"1"]
-    channel.exchange_unbind(exchanges[2], exchanges[1])
-    side.publish(channel, "key", 2, exchange=exchanges[0])
-    assert side.drain(channel, queue) == []
 
 
 def test_two_ways_and_loops_bring_one_copy(side: Side, channel: Any) -> None:

@@ -6,12 +6,21 @@ import pytest
 from support.process import run_script
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail.broker import Broker, exceptions
+from broker.own import broker
+from manytail.broker import exceptions
 
-pytestmark = pytest.mark.thread_unsafe(reason="threads of their own")
+__all__ = ["broker"]  # a fixture
 
 
-def test_a_publish_that_is_interrupted_strands_no_lane():
+def consuming(broker, executor, callback=lambda *delivery: None):
+    """A channel with a consumer whose callback runs on that executor."""
+    channel = broker.connect(executor=executor).channel()
+    channel.queue_declare("q")
+    channel.basic_consume("q", callback)
+    return channel
+
+
+def test_a_publish_that_is_interrupted_strands_no_lane(broker):
     """The task for the first message is interrupted before its submit. The second message submits one; both come."""
 
     class Interrupted(ThreadPoolExecutor):
@@ -24,10 +33,8 @@ def test_a_publish_that_is_interrupted_strands_no_lane():
             return super().submit(*args, **kwargs)
 
     got = []
-    with Interrupted(1) as executor, Broker() as broker, broker.connect(executor=executor) as connection:
-        channel = connection.channel()
-        channel.queue_declare("q")
-        channel.basic_consume("q", lambda channel, method, properties, body: got.append(body), auto_ack=True)
+    with Interrupted(1) as executor:
+        channel = consuming(broker, executor, lambda channel, method, properties, body: got.append(body))
         executor.now = True
         with pytest.raises(KeyboardInterrupt):
             channel.basic_publish("", "q", b"1")
@@ -35,61 +42,51 @@ def test_a_publish_that_is_interrupted_strands_no_lane():
         wait_until(lambda: got == [b"1", b"2"], f"{got}")
 
 
-def test_a_shared_pool_that_is_shut_down_and_cancels_waits_for_nobody():
+def test_a_shared_pool_that_is_shut_down_and_cancels_waits_for_nobody(broker):
     """The end of the first connection passes its message to the second one. Its task must not be submitted under the
     pool's own lock."""
     go_on = threading.Event()
     executor = ThreadPoolExecutor(1)
     executor.submit(go_on.wait, DEADLINE)
-    with Broker() as broker, Threads() as threads:
-        first, second = broker.connect(executor=executor), broker.connect(executor=executor)
-        one, other = first.channel(), second.channel()
-        one.queue_declare("q")
-        one.basic_consume("q", lambda *delivery: None)
-        one.basic_publish("", "q", b"message")
-        other.basic_consume("q", lambda *delivery: None)
+    with Threads() as threads:
+        first = consuming(broker, executor)
+        first.basic_publish("", "q", b"message")
+        second = consuming(broker, executor)
         down = threads.start(executor.shutdown, cancel_futures=True)
-        wait_until(lambda: first.is_closed and second.is_closed, "both connections to end")
+        wait_until(lambda: first.connection.is_closed and second.connection.is_closed, "both connections to end")
         go_on.set()
         down.result()
 
 
-def test_a_task_that_is_cancelled_between_two_blocks_closes_the_connection():
+def test_a_task_that_is_cancelled_between_two_blocks_closes_the_connection(broker):
     """A lane has 256 items of a task, and submits another one for the rest."""
     begun, begin, go_on = threading.Event(), threading.Event(), threading.Event()
     executor = ThreadPoolExecutor(1)
-    with Broker() as broker:
-        connection = broker.connect(executor=executor)
-        channel = connection.channel()
-        channel.queue_declare("q")
-        channel.basic_consume("q", lambda *delivery: (begun.set(), begin.wait(DEADLINE)))
-        for _ in range(300):
-            channel.basic_publish("", "q", b"")
-        assert begun.wait(DEADLINE)
-        between = executor.submit(go_on.wait, DEADLINE)
-        begin.set()
-        wait_until(between.running)
-        executor.shutdown(wait=False, cancel_futures=True)
-        wait_until(lambda: connection.is_closed, "the connection to end")
-        go_on.set()
+    channel = consuming(broker, executor, lambda *delivery: (begun.set(), begin.wait(DEADLINE)))
+    for _ in range(300):
+        channel.basic_publish("", "q", b"")
+    assert begun.wait(DEADLINE)
+    between = executor.submit(go_on.wait, DEADLINE)
+    begin.set()
+    wait_until(between.running)
+    executor.shutdown(wait=False, cancel_futures=True)
+    wait_until(lambda: channel.connection.is_closed, "the connection to end")
+    go_on.set()
 
 
 @pytest.mark.parametrize("how", ["start_consuming", "consume"])
-def test_who_consumes_learns_that_the_executor_refuses(how):
+def test_who_consumes_learns_that_the_executor_refuses(broker, how):
     executor = ThreadPoolExecutor(1)
-    with Broker() as broker, Threads() as threads:
-        connection = broker.connect(executor=executor)
-        channel = connection.channel()
-        channel.queue_declare("q")
+    channel = consuming(broker, executor)
+    with Threads() as threads:
         if how == "start_consuming":
-            channel.basic_consume("q", lambda *delivery: None)
             consumes = threads.start(channel.start_consuming)
             wait_until(lambda: channel._starters)
         else:
             consumes = threads.start(lambda: list(channel.consume("q")))
-            wait_until(lambda: channel.consumer_tags)
+            wait_until(lambda: len(channel.consumer_tags) == 2)
         executor.shutdown()
-        connection.add_callback_threadsafe(int)
+        channel.connection.add_callback_threadsafe(int)
         assert isinstance(consumes.outcome(), exceptions.AMQPConnectionError)
 
 

@@ -7,11 +7,6 @@ import pytest
 from broker.sides import Side
 
 
-def bounded(side: Side, length: int, **options: Any) -> tuple[Any, str]:
-    channel = side.channel()
-    return channel, side.queue(channel, x_max_length=length, **options)
-
-
 @pytest.mark.parametrize("letters", [False, True])
 @pytest.mark.parametrize("length", range(4))
 def test_the_oldest_make_room(side: Side, channel: Any, length: int, letters: bool) -> None:
@@ -43,21 +38,21 @@ def test_requeueing_into_a_full_queue_drops_what_comes_back(
 
 
 def test_a_length_of_zero_with_somebody_who_takes(side: Side) -> None:
-    channel, queue = bounded(side, 0)
+    channel, queue = side.filled(x_max_length=0)
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, 1, 2)
     assert recorder.bodies == [b"1", b"2"]
 
 
 def test_reject_publish_looks_at_the_limit_before_the_consumers(side: Side) -> None:
-    channel, queue = bounded(side, 0, x_overflow="reject-publish")
+    channel, queue = side.filled(x_max_length=0, x_overflow="reject-publish")
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, 1)
     assert recorder.bodies == []
 
 
 def test_reject_publish_drops_nothing_that_comes_back(side: Side) -> None:
-    channel, queue = bounded(side, 1, x_overflow="reject-publish")
+    channel, queue = side.filled(x_max_length=1, x_overflow="reject-publish")
     side.publish(channel, queue, 1)
     tag = channel.basic_get(queue)[0].delivery_tag
     side.publish(channel, queue, 2, 3)

@@ -11,9 +11,7 @@ PREFETCH = 5
 
 
 def prefetching(side: Side, messages: int = 15, prefetch: int = PREFETCH, **options: Any) -> tuple[Any, str, Recorder]:
-    channel = side.channel()
-    queue = side.queue(channel)
-    side.publish(channel, queue, *range(messages))
+    channel, queue = side.filled(*range(messages))
     channel.basic_qos(prefetch_count=prefetch)
     recorder = side.consume(channel, queue, **options)
     side.settle()

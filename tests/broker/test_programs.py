@@ -24,17 +24,6 @@ refused: 406
     + "".join(f" [x] Received task {number}{'.' * number} persistent=True\n" for number in range(5))
     + "Interrupted\nleft: 0\n",
     "rpc": f"{[sum(range(n)) for n in range(200, 0, -1)][::20]}\n",
-    "topics": """\
-unroutable: mail.info
-kern.* 1 kern.info text/plain about kern.info
-kern.* 2 kern.critical text/plain about kern.critical
-requeued: 0
-*.critical 3 kern.critical text/plain about kern.critical
-*.critical 4 mail.critical text/plain about mail.critical
-requeued: 0
-closed: 404 False True True
-the channel is closed
-""",
 }
 ADDRESSES = [pytest.param("", id="manytail")] + (
     [pytest.param(SERVER, id="server", marks=pytest.mark.rabbitmq)] if SERVER else []

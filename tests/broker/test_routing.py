@@ -75,7 +75,7 @@ def test_topic_patterns_word_by_word(side: Side, key: str) -> None:
 
     channel, exchange, queues = bound(side, "topic", *PATTERNS)
     side.publish(channel, key, 1, exchange=exchange)
-    got = {pattern for pattern, queue in queues.items() if side.get(channel, queue)[0] is not None}
+    got = {pattern for pattern, queue in queues.items() if channel.basic_get(queue, True)[0] is not None}
     assert got == {pattern for pattern in PATTERNS if matches(split(pattern), split(key))}
 
 

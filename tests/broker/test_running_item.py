@@ -103,7 +103,6 @@ def test_the_head_of_a_batch_is_removed_whether_or_not_it_begins() -> None:
     assert [number for _, number in batch] == [3]
 
 
-@pytest.mark.thread_unsafe(reason="the switch interval")
 def test_nothing_begins_after_an_addressee_was_found_gone_and_idle() -> None:
     """A stress run: who makes it gone waits for the item that runs, and then sees the last number."""
     with switching_often():

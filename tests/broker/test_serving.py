@@ -1,8 +1,7 @@
 """Which thread runs the callbacks of a BlockingConnection, what ends its waits, and what an interruption leaves."""
 
 import contextlib
-import gc
-import signal
+import itertools
 import sqlite3
 import threading
 import time
@@ -11,13 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.interrupted import interrupt, needs_a_timer
 from support.threads import DEADLINE, Threads, wait_until
 
 from broker.sides import ack
 from manytail import broker
 from manytail.broker import BlockingConnection, exceptions
-
-pytestmark = pytest.mark.thread_unsafe(reason="brokers of the process, signals and threads of their own")
 
 
 @pytest.fixture
@@ -316,42 +314,28 @@ def test_what_will_not_run_is_let_go_of(connection: BlockingConnection, channel:
     assert time.monotonic() - began >= 0.01
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+@needs_a_timer
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a handler during a collection
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_interruptions_lose_no_message(connection: BlockingConnection, channel: Any, auto_ack: bool) -> None:
     """A signal handler raises at random places of the serving thread, callbacks among them. Each interruption costs one
     callback at most. A message that needs an ack comes back when the channel closes."""
-    messages, interrupted, got, begun = 3_000, 0, set(), 0
-
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
+    wanted, numbers, got, begun = 100, itertools.count(), set(), 0
 
     def callback(channel: Any, method: Any, properties: Any, body: int) -> None:
         nonlocal begun
         begun += 1
         got.add(body)
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    gc.disable()  # else a callback of hypothesis may get the only exception
-    try:
-        publish(channel, *range(messages))
-        tag = channel.basic_consume("q", callback, auto_ack=auto_ack)
-        while connection._dispatch._ready or connection._dispatch._serving:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.00003)
-                connection.process_data_events()
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupted:
-                interrupted += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        gc.enable()
-    assert interrupted
-    assert begun == len(got) >= messages - interrupted
+    def prepare() -> Callable[[], object]:
+        publish(channel, *itertools.islice(numbers, 20))
+        return connection.process_data_events
+
+    tag = channel.basic_consume("q", callback, auto_ack=auto_ack)
+    interrupt(prepare, int, wanted)
+    connection.process_data_events()
+    messages = next(numbers)
+    assert begun == len(got) >= messages - wanted
     publish(channel, messages)
     connection.process_data_events()
     assert messages in got
@@ -368,6 +352,7 @@ def test_interruptions_lose_no_message(connection: BlockingConnection, channel: 
         (lambda connection: connection.sleep(-1), "duration=-1"),
         (lambda connection: connection.sleep(float("nan")), "duration=nan"),
         (lambda connection: connection.call_later(-1, print), "delay: -1"),
+        (lambda connection: connection.call_later(float("nan"), print), "delay: nan"),  # before all other timers
     ],
 )
 def test_times_that_are_wrong(connection: BlockingConnection, call: Any, says: str) -> None:

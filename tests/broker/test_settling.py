@@ -10,22 +10,11 @@ from broker.sides import Side
 KINDS: dict[str, dict[str, Any]] = {"classic": {}, "quorum": {"durable": True, "arguments": {"x-queue-type": "quorum"}}}
 
 
-def filled(side: Side, *bodies: object, **options: Any) -> tuple[Any, str]:
-    channel = side.channel()
-    queue = side.queue(channel, **options)
-    side.publish(channel, queue, *bodies)
-    return channel, queue
-
-
-def take(channel: Any, queue: str, count: int) -> list[int]:
-    return [channel.basic_get(queue)[0].delivery_tag for _ in range(count)]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_requeued_is_redelivered_to_another(side: Side, kind: str) -> None:
-    channel, queue = filled(side, "one", **KINDS[kind])
+    channel, queue = side.filled("one", **KINDS[kind])
     side.settle()
-    (tag,) = take(channel, queue, 1)
+    (tag,) = side.take(channel, queue, 1)
     other = side.channel()
     recorder = side.consume(other, queue)
     channel.basic_reject(tag, requeue=True)
@@ -37,8 +26,8 @@ def test_requeued_is_redelivered_to_another(side: Side, kind: str) -> None:
 @pytest.mark.parametrize("method", ["ack", "nack", "reject"])
 @pytest.mark.parametrize("again", ["ack", "nack", "reject"])
 def test_a_settled_tag_is_unknown(side: Side, method: str, again: str) -> None:
-    channel, queue = filled(side, "one")
-    (tag,) = take(channel, queue, 1)
+    channel, queue = side.filled("one")
+    (tag,) = side.take(channel, queue, 1)
     getattr(channel, f"basic_{method}")(tag)
     assert side.code(lambda ch: getattr(ch, f"basic_{again}")(tag), channel) == 406
     assert channel.is_closed
@@ -59,7 +48,7 @@ def test_thousands_in_flight_all_come_back_once(side: Side, channel: Any, queue:
 @pytest.mark.parametrize("acked", [0, 3])
 @pytest.mark.parametrize("cancel", [False, True])
 def test_what_a_partial_consumer_did_not_acknowledge_comes_back(side: Side, acked: int, cancel: bool) -> None:
-    channel, queue = filled(side, *range(10))
+    channel, queue = side.filled(*range(10))
     consuming = side.channel()
     consuming.basic_qos(prefetch_count=5)
     recorder = side.consume(consuming, queue)
@@ -69,6 +58,8 @@ def test_what_a_partial_consumer_did_not_acknowledge_comes_back(side: Side, acke
     for tag in recorder.tags[:acked]:
         consuming.basic_ack(tag)
     side.settle()
+    if cancel:
+        assert side.count(channel, queue) == 5
     consuming.close()
     assert side.drain(channel, queue) == side.bodies(*range(acked, 10))
 
@@ -88,8 +79,8 @@ SETTLED: list[tuple[Callable[[Any, list[int]], object], bytes]] = [
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("settle", "left"), SETTLED)
 def test_what_was_not_settled_comes_back_at_the_end(side: Side, kind: str, settle: Any, left: bytes) -> None:
-    channel, queue = filled(side, *range(4), **KINDS[kind])
-    tags = take(channel, queue, 4)
+    channel, queue = side.filled(*range(4), **KINDS[kind])
+    tags = side.take(channel, queue, 4)
     refused = side.code(lambda ch: settle(ch, tags), channel)
     assert refused == (406 if channel.is_closed else None)
     if not refused:

@@ -8,15 +8,9 @@ from broker.sides import Side
 
 
 def transacted(side: Side, *bodies: object) -> tuple[Any, str]:
-    channel = side.channel()
-    queue = side.queue(channel)
-    side.publish(channel, queue, *bodies)
+    channel, queue = side.filled(*bodies)
     channel.tx_select()
     return channel, queue
-
-
-def take(channel: Any, queue: str, count: int) -> list[int]:
-    return [channel.basic_get(queue)[0].delivery_tag for _ in range(count)]
 
 
 @pytest.mark.parametrize("calls", [["tx_commit"], ["tx_rollback", "tx_commit"], ["close"]])
@@ -29,22 +23,12 @@ def test_publishes_are_seen_at_the_commit_or_dropped(side: Side, calls: list[str
     assert side.drain(side.channel(), queue) == ([b"1", b"2"] if calls == ["tx_commit"] else [])
 
 
-def test_a_transacted_message_is_returned_after_the_commit(side: Side) -> None:
-    channel, _ = transacted(side)
-    returned = side.returned(channel)
-    side.publish(channel, side.unique(), 1, mandatory=True)
-    assert returned == []
-    channel.tx_commit()
-    side.settle()
-    assert [body for *_, body in returned] == [b"1"]
-
-
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: str) -> None:
     """All the rest of the transaction takes effect before that."""
     channel, queue = transacted(side, "acked", "got", "left")
     full = side.queue(channel, arguments={"x-max-length": 1, "x-overflow": overflow})
-    channel.basic_ack(take(channel, queue, 2)[0])
+    channel.basic_ack(side.take(channel, queue, 2)[0])
     side.publish(channel, full, 1, 2, 3)
     assert side.code(lambda ch: ch.tx_commit(), channel) == 406
     assert side.drain(side.channel(), full) == [b"1"]
@@ -52,7 +36,7 @@ def test_a_commit_that_a_queue_refuses_closes_the_channel(side: Side, overflow: 
 
 
 def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None:
-    """By their names. The exchange is asked at the publish."""
+    """By their names. The exchange is asked at the publish. Messages without a queue are returned then."""
     channel, other = transacted(side)[0], side.channel()
     returned = side.returned(channel)
     fanout = side.exchange(other, "fanout")
@@ -62,12 +46,14 @@ def test_the_queues_of_a_message_are_looked_up_at_the_commit(side: Side) -> None
     side.publish(channel, "", "both", exchange=fanout, mandatory=True)
     side.publish(channel, gone, "gone", mandatory=True)
     side.publish(channel, gone, "not mandatory")
+    side.publish(channel, side.unique(), "nowhere", mandatory=True)
     for queue in (gone, again):
         other.queue_delete(queue)
     side.queue(other, again)
+    assert returned == []
     channel.tx_commit()
     side.settle()
-    assert [body for *_, body in returned] == [b"gone"]
+    assert [body for *_, body in returned] == [b"gone", b"nowhere"]
     assert side.drain(other, again) == [b"both"]
 
 
@@ -86,7 +72,7 @@ SETTLE = ("ack", "nack", "reject")
 @pytest.mark.parametrize("tag", ["unknown", "uncommitted"])
 def test_a_wrong_tag_fails_before_the_commit(side: Side, method: str, tag: str) -> None:
     channel, queue = transacted(side, 1)
-    (known,) = take(channel, queue, 1)
+    (known,) = side.take(channel, queue, 1)
     if tag == "uncommitted":
         channel.basic_ack(known)
     wrong = known if tag == "uncommitted" else 5
@@ -98,7 +84,7 @@ def test_a_wrong_tag_fails_before_the_commit(side: Side, method: str, tag: str) 
 def test_settling_takes_effect_at_the_commit(side: Side, method: str, end: str) -> None:
     """Until then, and after a rollback, the messages stay with the channel. What is settled does not recover."""
     channel, queue = transacted(side, *range(3))
-    tags = take(channel, queue, 3)
+    tags = side.take(channel, queue, 3)
     for tag in tags:
         getattr(channel, f"basic_{method}")(tag)
     assert side.count(side.channel(), queue) == 0

@@ -10,13 +10,8 @@ from broker.sides import Side
 LONG = 3_600_000
 
 
-def with_ttl(side: Side, ttl: int, **options: Any) -> tuple[Any, str]:
-    channel = side.channel()
-    return channel, side.queue(channel, x_message_ttl=ttl, **options)
-
-
 def test_ttls_that_are_fine(side: Side) -> None:
-    channel, queue = with_ttl(side, 10)
+    channel, queue = side.filled(x_message_ttl=10)
     channel.queue_declare(queue, arguments={"x-message-ttl": 10})
     side.queue(channel, arguments={"x-message-ttl": 0})
     assert side.code(lambda ch: ch.queue_declare(queue, arguments={"x-message-ttl": 11})) == 406
@@ -24,7 +19,7 @@ def test_ttls_that_are_fine(side: Side) -> None:
 
 
 def test_what_is_expired_is_not_got(side: Side) -> None:
-    channel, queue = with_ttl(side, LONG)
+    channel, queue = side.filled(x_message_ttl=LONG)
     side.publish(channel, queue, 1, expiration="20")
     side.publish(channel, queue, 2)
     side.publish(channel, queue, 3, expiration="1000000")
@@ -34,7 +29,7 @@ def test_what_is_expired_is_not_got(side: Side) -> None:
 
 def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
     def attempt(ttl: float) -> None:
-        channel, queue = with_ttl(side, int(1000 * ttl))
+        channel, queue = side.filled(x_message_ttl=int(1000 * ttl))
         channel.tx_select()
         side.publish(channel, queue, 1)
         side.wait(1.5 * ttl)
@@ -47,7 +42,7 @@ def test_in_a_transaction_the_clock_starts_at_the_commit(side: Side) -> None:
 
 def test_a_requeue_keeps_the_clock(side: Side) -> None:
     def attempt(ttl: float) -> None:
-        channel, queue = with_ttl(side, int(1000 * ttl))
+        channel, queue = side.filled(x_message_ttl=int(1000 * ttl))
         with before(ttl):
             side.publish(channel, queue, 1)
             method, _, _ = channel.basic_get(queue)
@@ -60,8 +55,7 @@ def test_a_requeue_keeps_the_clock(side: Side) -> None:
 
 
 def test_a_ttl_of_zero_is_for_consumers_that_are_there(side: Side) -> None:
-    channel, queue = with_ttl(side, 0)
-    side.publish(channel, queue, "nobody there")
+    channel, queue = side.filled("nobody there", x_message_ttl=0)
     assert side.count(channel, queue) == 0
     recorder = side.consume(channel, queue)
     side.publish(channel, queue, "somebody there")
@@ -72,8 +66,7 @@ def test_a_ttl_of_zero_is_for_consumers_that_are_there(side: Side) -> None:
 
 
 def test_an_expired_message_behind_a_live_one(side: Side) -> None:
-    channel, queue = with_ttl(side, LONG)
-    side.publish(channel, queue, "live")
+    channel, queue = side.filled("live", x_message_ttl=LONG)
     side.publish(channel, queue, "short", expiration="10")
     side.wait(0.2)
     assert side.count(channel, queue) == 2  # it stays, and is counted
@@ -89,7 +82,7 @@ def test_what_comes_to_the_head_expires_then(side: Side, channel: Any) -> None:
     side.publish(channel, queue, "live")
     side.publish(channel, queue, "expired", expiration="0")
     side.publish(channel, queue, "short", expiration="200")
-    method, _, _ = side.get(channel, queue, auto_ack=False)
+    method, _, _ = channel.basic_get(queue)
     assert method.message_count <= 1
     side.eventually(lambda: side.count(channel, dead) == 2, "two dead letters")
     assert side.drain(channel, dead) == [b"expired", b"short"]
@@ -97,6 +90,6 @@ def test_what_comes_to_the_head_expires_then(side: Side, channel: Any) -> None:
 
 @pytest.mark.parametrize(("queue_ttl", "message_ttl"), [(20, LONG), (LONG, 20)])
 def test_the_shorter_one_holds(side: Side, queue_ttl: int, message_ttl: int) -> None:
-    channel, queue = with_ttl(side, queue_ttl)
+    channel, queue = side.filled(x_message_ttl=queue_ttl)
     side.publish(channel, queue, 1, expiration=str(message_ttl))
     side.eventually(lambda: side.count(channel, queue) == 0, "its end")

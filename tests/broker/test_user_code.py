@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from support.threads import wait_until
 
+from broker.own import broker, channel, connection
 from broker.sides import DEADLINE
 from manytail.broker import BasicProperties, Broker, Channel, Connection, exceptions
+
+__all__ = ["broker", "channel", "connection"]  # fixtures
 
 
 class Spy:
@@ -80,24 +83,6 @@ class Body:
         self._spy("Body.__del__")
         if self._gone is not None:
             self._gone.set()
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as made:
-        yield made
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Connection:
-    return broker.connect(max_workers=2)
-
-
-@pytest.fixture
-def channel(connection: Connection) -> Channel:
-    made = connection.channel()
-    made.queue_declare("q")
-    return made
 
 
 @pytest.fixture

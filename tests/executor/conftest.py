@@ -1,6 +1,7 @@
 """Fixtures of the work pool's and the executor's tests."""
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,10 @@ from support.threads import DEADLINE, LONG, Hang, wait_until
 from manytail.executor import KeyedExecutor, Lane
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "thread_unsafe: touches what the whole process shares (signals, the switch interval, fork, many threads)",
-    )
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.thread_unsafe(reason="fixtures are for one thread; tests start threads"))
 
 
 class Gate:
@@ -47,13 +47,17 @@ def gate() -> Iterator[Gate]:
     gate.open()
 
 
-@pytest.fixture
-def executor(gate: Gate) -> Iterator[KeyedExecutor]:
-    """Two workers. The gate is opened before it is shut down."""
-    executor = KeyedExecutor(2)
+def ended(executor: KeyedExecutor, gate: Gate) -> Iterator[KeyedExecutor]:
+    """It, and at the end it is shut down with the gate open."""
     yield executor
     gate.open()
     executor.shutdown()
+
+
+@pytest.fixture
+def executor(gate: Gate) -> Iterator[KeyedExecutor]:
+    """Two workers."""
+    yield from ended(KeyedExecutor(2), gate)
 
 
 @pytest.fixture
@@ -64,10 +68,7 @@ def lane(executor: KeyedExecutor) -> Lane:
 @pytest.fixture
 def single(gate: Gate) -> Iterator[KeyedExecutor]:
     """One worker, so that calls run in the order in which the pool selects them."""
-    executor = KeyedExecutor(1)
-    yield executor
-    gate.open()
-    executor.shutdown()
+    yield from ended(KeyedExecutor(1), gate)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from pathlib import Path
 import pytest
 from support.cpython import run_suite
 
-pytestmark = pytest.mark.thread_unsafe(reason="each test is a process of its own")
-
 CLASSES = [
     "ThreadPoolExecutorTest",
     "ThreadPoolShutdownTest",

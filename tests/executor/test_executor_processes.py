@@ -5,13 +5,10 @@ import sys
 import pytest
 from support.process import run_script
 
-pytestmark = pytest.mark.thread_unsafe(
-    reason="its fixtures and executors are for one thread; they start threads of their own"
-)
-
 SETUP = """
 import gc, os, signal, sys, threading, time
 from manytail.executor import KeyedExecutor
+from support.forks import in_child
 from support.threads import DEADLINE, Threads, ctrl_c, wait_until
 def say(word):
     sys.stdout.write(word + "\\n")      # in one piece, whoever else speaks
@@ -23,13 +20,8 @@ def script(text, *options):
     return run_script(SETUP + text, *options).split()
 
 
-def test_what_was_submitted_runs_before_the_interpreter_ends():
-    assert script("""
-executor = KeyedExecutor(2)
-for n in range(20):
-    executor.lane(n % 3, max_running=1).submit(lambda n=n: (time.sleep(0.001), say(str(n))))
-say("main")
-""")[-1] != "main"
+def fork(text):
+    return script(text, "-Wignore::DeprecationWarning")  # that threads and fork do not mix is what is tested
 
 
 def test_paused_lanes_resume_at_exit():
@@ -89,9 +81,7 @@ print(lane.submit(pow, 2, 3).result(DEADLINE))
 @pytest.mark.parametrize("busy", [False, True])
 def test_the_child_of_a_fork_has_an_idle_executor(busy):
     """The child has no workers. What was pending or running, full or paused, stays with the parent."""
-    assert script(f"""
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)     # that threads and fork do not mix is what is tested
+    assert fork(f"""
 go_on = threading.Event()
 executor = KeyedExecutor(2, max_pending=3)
 lane = executor.lane("a", max_running=1, max_pending=1)
@@ -101,44 +91,31 @@ if {busy}:
     running = [lane.submit(go_on.wait), executor.submit(go_on.wait)]
     wait_until(lambda: all(call.running() for call in running))
     pending = [lane.submit(ran.append, 1), executor.submit(ran.append, 2)]
-child = os.fork()
-if child == 0:
-    try:
-        assert executor._threads == set() and executor._workers.pool.pending == 0
-        assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
-        assert [call.result(DEADLINE) for call in [executor.submit(pow, 2, n) for n in range(3)]] == [1, 2, 4]
-        executor.shutdown()
-        assert ran == []
-        os._exit(7)
-    finally:
-        os._exit(1)
-_, status = os.waitpid(child, 0)
+def child():
+    assert executor._threads == set() and executor._workers.pool.pending == 0
+    assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
+    assert [call.result(DEADLINE) for call in [executor.submit(pow, 2, n) for n in range(3)]] == [1, 2, 4]
+    executor.shutdown()
+    assert ran == []
+in_child(child)
 go_on.set()
 executor.shutdown()
-print(os.waitstatus_to_exitcode(status), sorted(ran) == ([1, 2] if {busy} else []))
-""") == ["7", "True"]
+print(sorted(ran) == ([1, 2] if {busy} else []))
+""") == ["True"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_fork_inside_a_call():
-    """The forking thread is the child's main thread. It may even return to its worker loop."""
-    assert script("""
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)
+    """The forking thread is the child's main thread."""
+    assert fork("""
 executor = KeyedExecutor(2)
 lane = executor.lane("a", max_running=1)
-def forks():
-    child = os.fork()
-    if child == 0:
-        try:
-            assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
-            os._exit(7)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(lane.submit(forks).result(DEADLINE))
+def child():
+    assert lane.submit(pow, 2, 3).result(DEADLINE) == 8
+lane.submit(in_child, child).result(DEADLINE)
 executor.shutdown()
-""") == ["7"]
+print("done")
+""") == ["done"]
 
 
 def test_an_exception_anywhere_in_the_start_of_a_thread_leaves_the_executor_whole():

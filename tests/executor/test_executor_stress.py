@@ -13,7 +13,6 @@ from support.threads import DEADLINE, run_all, switching_often
 
 from manytail.executor import KeyedExecutor
 
-pytestmark = pytest.mark.thread_unsafe(reason="many threads, the switch interval")
 SEED = random.randrange(2**32)
 
 

@@ -22,10 +22,6 @@ import manytail.executor
 from manytail._workpool import Dispatcher
 from manytail.executor import KeyedExecutor, Lane
 
-pytestmark = pytest.mark.thread_unsafe(
-    reason="its fixtures and executors are for one thread; they start threads of their own"
-)
-
 
 # ------------------------------------------------------------------------------------------------- lanes
 def options_of(lane):
@@ -699,12 +695,9 @@ class TestMap:
             assert taken.result() == [0, 1, 2]
 
     @pytest.mark.parametrize("order", ["input", "completion"])
-    def test_timeout_is_for_the_whole_map(self, held, which, order):
-        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, order=order)
-        with pytest.raises(TimeoutError):
-            next(results)
-
-    def test_timeout_is_not_left_to_the_standard_librarys_queue(self, held, which, monkeypatch):
+    def test_timeout_is_for_the_whole_map_and_not_left_to_the_standard_librarys_queue(
+        self, held, which, order, monkeypatch
+    ):
         """CPython's SimpleQueue.get sleeps for ever if its time is over when it begins to wait."""
         class Oversleeps(queue.SimpleQueue):
             def get(self, block=True, timeout=None):
@@ -712,7 +705,7 @@ class TestMap:
                 return super().get(block)
 
         monkeypatch.setattr(manytail.executor, "SimpleQueue", Oversleeps, raising=False)
-        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, order="completion")
+        results = lanes_of(held)[which].map(abs, range(3), timeout=0.01, order=order)
         with pytest.raises(TimeoutError):
             next(results)
 

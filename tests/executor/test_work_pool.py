@@ -17,10 +17,6 @@ from support.threads import DEADLINE, Threads, run_all, switching_often, wait_un
 from manytail._workpool import BaseLane, Dispatcher, SerialLane
 from manytail.executor import KeyedExecutor
 
-pytestmark = pytest.mark.thread_unsafe(
-    reason="its fixtures and executors are for one thread; they start threads of their own"
-)
-
 
 class Manual:
     """An executor whose tasks run when the test says so."""

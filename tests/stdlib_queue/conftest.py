@@ -1,6 +1,5 @@
 """The kinds of queues that behave alike, and what tests need to inspect them."""
 import pytest
-from support.threads import acting_when, ctrl_c
 
 from manytail.queue import Queue
 
@@ -26,18 +25,6 @@ def locked(maxsize=0):
     queue = Queue(maxsize)
     assert not queue.mutex.locked()
     return queue
-
-
-def interrupted(call):
-    """Call it in the main thread. Ctrl-C comes after it has begun to wait, and ends it."""
-    begun = []
-
-    def begin():
-        begun.append(True)
-        call()
-
-    with acting_when(lambda: begun, ctrl_c), pytest.raises(KeyboardInterrupt):
-        begin()
 
 
 KINDS = {"kernel": Queue, "locked": locked, "overriding": Overriding}

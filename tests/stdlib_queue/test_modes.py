@@ -11,11 +11,21 @@ from functools import partial
 import pytest
 from support.counts import count_of_races, part
 from support.process import run_script
-from support.threads import DEADLINE, LONG, Threads, ctrl_c, run_all, switching_often, wait_asleep, wait_until
+from support.threads import (
+    DEADLINE,
+    LONG,
+    Threads,
+    acting_when,
+    ctrl_c,
+    run_all,
+    switching_often,
+    wait_asleep,
+    wait_until,
+)
 
 from manytail.queue import Empty, Full, LifoQueue, Queue, ShutDown, SimpleQueue
 
-from .conftest import interrupted, locked
+from .conftest import locked
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
 
@@ -170,7 +180,8 @@ def test_waiting_for_a_condition_of_the_queue():
 def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
     q = Queue()
     with q.not_empty:
-        interrupted(q.not_empty.wait)
+        with acting_when(lambda: "1 waiting" in repr(q.not_empty), ctrl_c), pytest.raises(KeyboardInterrupt):
+            q.not_empty.wait()
         assert q.mutex.locked()
         assert q.not_empty.wait(0) is False
     assert not q.mutex.locked()
@@ -453,81 +464,77 @@ def test_a_finalizer_puts_into_the_queue_that_lets_it_go():
 
 
 FORKING = """
-import collections, os, sys, threading, warnings
-warnings.simplefilter("ignore", DeprecationWarning)
+import collections, os, sys, threading
+from support.forks import in_child, thread
 inside, go_on = threading.Event(), threading.Event()
 def stay():
     inside.set()
     go_on.wait()
-def ended(child):
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
+
+
+def fork(script):
+    """It forks beside threads."""
+    run_script(FORKING + script, "-Wignore::DeprecationWarning")
+
+
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
 @forks
 def test_queues_work_after_fork():
-    assert run_script(FORKING + """
+    fork("""
 from manytail.queue import PriorityQueue, Queue, SimpleQueue
 class Slow(Queue):
     def _put(self, item):
         if item == "slow":
             stay()
         super()._put(item)
-waiting = [Queue(), SimpleQueue(), PriorityQueue()]
-threads = [threading.Thread(target=q.get) for q in waiting] + [threading.Thread(target=waiting[0].join)]
-slow = Slow()
-threads.append(threading.Thread(target=slow.put, args=("slow",)))
-for thread in threads:
-    thread.start()
+waiting, slow = [Queue(), SimpleQueue(), PriorityQueue()], Slow()
+ends = [thread(q.get) for q in waiting] + [thread(waiting[0].join), thread(slow.put, "slow")]
 inside.wait()
-child = os.fork()
-if child == 0:
+def child():
     for q in (*waiting, slow, Queue(1)):
         q.put(1)
         assert q.get(timeout=60) == 1, q
-    os._exit(0)
-ended(child)
+in_child(child)
 go_on.set()
 for q in waiting:
     q.put(1)
 waiting[0].task_done()
-for thread in threads:
-    thread.join()
-print("done")
-""") == "done\n"
+for end in ends:
+    end()
+""")
 
 
 @forks
 def test_a_fork_while_a_queue_is_about_to_enter_locked_mode():
     """The queue is registered for forks before its mutex is set. Another thread may fork in between, or before."""
-    assert run_script(FORKING + """
+    fork("""
 from manytail import _lifecycle
 from manytail.queue import Queue
-q, children, ref = Queue(), [], _lifecycle.ref
+q, forked, ref = Queue(), [], _lifecycle.ref
+def child():
+    q.put(1)
+    assert q.get(timeout=60) == 1
+    assert not q.mutex.locked()
 def fork(owner, forget):
     if owner is q:
-        children.append(os.fork())
-        if children == [0]:
-            q.put(1)
-            assert q.get(timeout=60) == 1
-            assert not q.mutex.locked()
-            os._exit(0)
+        _lifecycle.ref = ref
+        forked.append(in_child(child))
     return ref(owner, forget)
 q._after_fork()
 _lifecycle.ref = fork
 q.mutex
-assert len(children) == 1
-ended(children[0])
-print("done")
-""") == "done\n"
+assert len(forked) == 1
+""")
 
 
 @forks
 def test_a_fork_while_another_thread_is_inside_acquire_of_the_mutex():
     """It has the lock and waits for the GIL. Here a lock of Python code waits in its place. What the thread that forks
     holds it still holds in the child."""
-    assert run_script(FORKING + """
+    fork("""
 Lock = threading.Lock
 class Slow:
     def __init__(self):
@@ -542,32 +549,29 @@ threading.Lock = Slow
 from manytail.queue import LifoQueue
 q = LifoQueue()
 threading.Lock = Lock
-with q.mutex:
-    child = os.fork()
-    assert q.mutex.locked()
-if child == 0:
-    q.put(1)
-    os._exit(q.get(timeout=60) - 1)
-ended(child)
-thread = threading.Thread(target=q.put, args=(1,))
-thread.start()
-inside.wait()
-child = os.fork()
-if child == 0:
+def child():
     q.put(2)
-    os._exit(q.get(timeout=60) - 2)
+    assert q.get(timeout=60) == 2
+q.mutex.acquire()
+def child_of_the_holder():
+    assert q.mutex.locked()
+    q.mutex.release()
+    child()
+in_child(child_of_the_holder)
+q.mutex.release()
+end = thread(q.put, 1)
+inside.wait()
+in_child(child)
 go_on.set()
-thread.join()
-ended(child)
-print("done")
-""") == "done\n"
+end()
+""")
 
 
 @forks
 def test_a_fork_while_another_thread_enters_locked_mode():
     """The child completes the move. Without the GIL that thread may wait for a lock when another one forks; here it
     waits in a deque of Python code."""
-    assert run_script(FORKING + """
+    fork("""
 deque = collections.deque
 class Slow(deque):
     def append(self, item):
@@ -581,20 +585,17 @@ items = [1, "slow", 2]
 q = Queue()
 for item in items:
     q.put(item)
-thread = threading.Thread(target=lambda: q.mutex)
-thread.start()
+end = thread(lambda: q.mutex)
 inside.wait()
-child = os.fork()
+def all_are_there():
+    go_on.set()
+    assert q.unfinished_tasks == 3
+    assert [q.get(timeout=60) for _ in items] == items
+in_child(all_are_there)
 go_on.set()
-if child:
-    thread.join()
-assert q.unfinished_tasks == 3
-assert [q.get(timeout=60) for _ in items] == items
-if child == 0:
-    os._exit(0)
-ended(child)
-print("done")
-""") == "done\n"
+end()
+all_are_there()
+""")
 
 
 def test_daemons_that_wait_do_not_hold_up_the_end():

@@ -40,9 +40,20 @@ class Join(Get):
         self.queue.task_done()
 
 
+class JoinShutdown(Anew, Join):
+    """An immediate shutdown takes away what is not done."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.fill()
+
+    def wake(self) -> None:
+        self.queue.shutdown(immediate=True)
+
+
 OF_QUEUES: dict[str, tuple[type[Pair], ...]] = {
     "get/put": (Get,), "put/get": (Full, Get), "put/maxsize": (Larger, Get), "join/task_done": (Join,),
-    "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get),
+    "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get), "join/shutdown": (JoinShutdown,),
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
 QUEUE_PAIRS = pairs({

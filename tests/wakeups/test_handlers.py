@@ -7,26 +7,31 @@ while the handler runs, the handler would wait for ever.
 import faulthandler
 import functools
 import operator
+import os
 import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from support.threads import DEADLINE, Hang, Task, Threads, TooLate, in_time, wait_asleep, wait_getters
+from support.counts import count
+from support.forks import in_child
+from support.threads import DEADLINE, Hang, Task, Threads, TooLate, in_time, wait_asleep, wait_getters, wait_until
 
 from manytail import EntryQueue, MultiQueue
-from manytail._sync import Event
-from manytail.queue import Queue
+from manytail._sections import Sections
+from manytail._sync import Event, Held
 
 from .entry_pairs import ENTRY_PAIRS
-from .pairs import PAIRS, Pair, Wait
+from .pairs import PAIRS, Pair
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
 from .race import GAVE_UP, WOKEN, Interrupted, expect, handling, once
+from .sync_pairs import SYNC_PAIRS, OfMutex, OfSections
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="signals are the main thread's"),
@@ -34,68 +39,7 @@ pytestmark = [
 ]
 
 
-class OfMutex(Pair):
-    """queue.mutex, which is held whenever a round begins."""
-
-    has_async = False
-
-    def __init__(self) -> None:
-        self.mutex = Queue().mutex
-        self.mutex.acquire()
-
-    def waiting(self) -> Wait:
-        return self.mutex.acquire
-
-    def wake(self) -> None:
-        self.mutex.release()
-
-
-class OfCondition(Pair):
-    """queue.not_empty, for users who count tokens of their own."""
-
-    has_async = False
-
-    def __init__(self) -> None:
-        self.condition = Queue().not_empty
-        self.tokens = 0
-
-    def waiting(self) -> Wait:
-        def wait(timeout: float | None = None) -> bool:
-            with self.condition:
-                if not self.condition.wait_for(lambda: self.tokens, timeout):
-                    return False
-                self.tokens -= 1
-                return True
-
-        return wait
-
-    def wake(self) -> None:
-        with self.condition:
-            self.tokens += 1
-            self.condition.notify()
-
-
-class OfEvent(Pair):
-    wakes = "all"
-    has_async = False
-
-    def __init__(self) -> None:
-        self.event = Event()
-
-    def begin(self) -> None:
-        self.event = Event()
-
-    def waiting(self) -> Wait:
-        return self.event.wait
-
-    def wake(self) -> None:
-        self.event.set()
-
-
-OWN_PAIRS: dict[str, type[Pair]] = {
-    "mutex acquire/release": OfMutex, "condition wait_for/notify": OfCondition, "event wait/set": OfEvent,
-}
-ALL_PAIRS = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS, **OWN_PAIRS}
+ALL_PAIRS = {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS, **SYNC_PAIRS}
 
 
 def each(pairs: dict[str, type[Pair]]) -> pytest.MarkDecorator:
@@ -258,6 +202,61 @@ def test_a_handler_that_outlasts_the_timeout_may_wait_until_another_waiter_is_se
         wait.wake_another()
 
     in_time(lambda seconds: Waiting(pair, act, seconds).run(WOKEN if pair.wakes == "all" else GAVE_UP), *SPANS)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_handler_that_forks_leaves_the_child_a_lock_that_wakes() -> None:
+    def act(wait: Waiting) -> None:
+        wait.wake()
+        wait.one.end()  # the lock is free, and the interrupted call does not have it yet
+        in_child(functools.partial(wait_and_wake, wait.one))
+
+    Waiting(OfSections, act).run(WOKEN)
+
+
+def wait_and_wake(one: Pair) -> None:
+    one.begin()
+    waiter = Task(once, (one, one.waiting()), {})
+    waiter.start()
+    wait_asleep(waiter)
+    one.wake()
+    waiter.result()
+
+
+@pytest.mark.parametrize("released_first", [False, True])
+def test_a_section_whose_wait_a_handler_ends_leaves_its_turn_to_the_next_waiter(released_first: bool) -> None:
+    """The interrupted thread waits longest, so the end of the section wakes it. The other one is woken in its place."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    def hold(sections: Sections, inside: Event, threads: Threads) -> None:
+        with sections:
+            inside.set()
+            wait_until(lambda: sections.sleeping == 1)
+            threads.start(lambda: (sections.acquire(), sections.release()))
+            wait_until(lambda: sections.sleeping == 2)
+            if not released_first:
+                signal.pthread_kill(MAIN.ident, signal.SIGUSR1)
+        if released_first:
+            signal.pthread_kill(MAIN.ident, signal.SIGUSR1)
+
+    for _ in range(count(20, 1_000)):
+        sections, inside = Sections(deque(), deque(), []), Event()
+        with handling(signal.SIGUSR1, interrupt), Threads() as threads:
+            threads.start(hold, sections, inside, threads)
+            assert inside.wait(DEADLINE)
+            with pytest.raises(Interrupted):
+                enter_and_wait(sections)
+        assert not sections.locked()
+
+
+def enter_and_wait(sections: Sections) -> None:
+    """The signal comes during the wait for the section, in it, or after it."""
+    with Held(sections):
+        """Nothing to do."""
+    Event().wait(DEADLINE)
 
 
 def test_a_wait_that_runs_a_handler_keeps_its_place() -> None:

@@ -25,6 +25,7 @@ from .pairs import PAIRS
 from .pubsub_pairs import PUBSUB_PAIRS
 from .queue_pairs import QUEUE_PAIRS
 from .race import QUICKLY, Interrupted, awaited, expect, handling, race
+from .sync_pairs import OfSections
 
 ROUNDS = count(360, 10_000, "MANYTAIL_ROUNDS")
 
@@ -45,7 +46,8 @@ def waiters(pair):
 
 
 def races_of_all_pairs():
-    for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS}.items():
+    sections = {"section enter/end": OfSections}
+    for name, pair in {**PAIRS, **PUBSUB_PAIRS, **ENTRY_PAIRS, **QUEUE_PAIRS, **sections}.items():
         for patient, restless in waiters(pair):
             rounds = -(-ROUNDS // len(waiters(pair)))
             yield pytest.param(pair, patient, restless, rounds, id=f"{name}: {patient}, {restless}")
