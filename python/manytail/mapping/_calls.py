@@ -37,7 +37,7 @@ from typing import Any
 from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
-from ._item import Batch, Item, Work, add_note
+from ._item import Item, ItemBatch, Work, add_note
 from ._loop_runner import LoopRunner
 from ._runner import Runner
 from ._thread_runner import ThreadRunner
@@ -740,7 +740,7 @@ class LoopCalls(CallRunner, LoopRunner):
     def failed(self, item: Work, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError) or self._is_awaited(item):
             super().failed(item, error)
-        elif isinstance(item, Batch):
+        elif isinstance(item, ItemBatch):
             self._report_batch(item, self.scheduler.lost(item, error))
         else:
             self._report_failure(item, self.scheduler.failure(error))

@@ -1,9 +1,9 @@
 """The gate, between the admission's queue and the workers: decides which call starts now, where more than keys and
 priorities decides that.
 
-The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
-items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
-key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
+The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, an
+ItemBatch, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free,
+its key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
 (`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler, which owns it, the gate has no thread,
 clock or I/O, and no lock but those of limits that other maps use too.
 
@@ -63,7 +63,7 @@ from ._admission import Admission
 from ._batches import Former
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item, Lane, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Work, flat, spent_of
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -203,7 +203,7 @@ class Gate:
 
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
-        call: Work = Batch([item]) if self._batched else item
+        call: Work = ItemBatch([item]) if self._batched else item
         call.passed = False
         self._admission.readmit(call)
 
@@ -259,7 +259,7 @@ class Gate:
             self._take_out(call)
             self._pass(call)
             self._admission.finished(call)
-        elif isinstance(call, Batch):
+        elif isinstance(call, ItemBatch):
             call.items = chosen
         return bool(chosen)
 
@@ -397,7 +397,7 @@ class Gate:
     def _halve_or_refuse(self, call: Work, answer: Never, cost: float) -> None:
         """There will never be room for the next call: halve a batch, refuse an item."""
         self._take_out(call)
-        if isinstance(call, Batch) and len(call.items) > 1:
+        if isinstance(call, ItemBatch) and len(call.items) > 1:
             self._admission.secure_slot(call)
             self._halve(call, call.attempts, call.passed)
             return
@@ -519,7 +519,7 @@ class Gate:
         if self._dedup is not None:
             self._answer_followers(item)
 
-    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
+    def returned(self, batch: ItemBatch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
         the call succeeded if one of the items that fn got did."""
         start = self._end(batch)
@@ -558,15 +558,15 @@ class Gate:
             self.recheck(lane, now)
             self._withdraw(lane, now)
 
-    def split(self, batch: Batch) -> None:
+    def split(self, batch: ItemBatch) -> None:
         """Admit the halves of the batch, each as a call with its own retries."""
         self._halve(batch, 0, True)
 
-    def _halve(self, batch: Batch, attempts: int, passed: bool) -> None:
+    def _halve(self, batch: ItemBatch, attempts: int, passed: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
-        first = Batch(batch.items[:middle], attempts, batch.priority)
-        second = Batch(batch.items[middle:], attempts, batch.priority)
+        first = ItemBatch(batch.items[:middle], attempts, batch.priority)
+        second = ItemBatch(batch.items[middle:], attempts, batch.priority)
         self._admission.readmit(second)
         first.passed = passed
         self._admission.retry(first)
@@ -644,7 +644,7 @@ class Gate:
         """Take out the waiting items of a key whose breaker is open. None of them holds a slot afterwards."""
         calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
         for call in calls:
-            if isinstance(call, Batch):
+            if isinstance(call, ItemBatch):
                 self._former.close(call)
         return flat(calls)
 
@@ -683,7 +683,7 @@ class AdaptiveGate(Gate):
         self._tell(self.starts[item], succeeds=True, is_too_much=False)
         super().succeeded(item, now)
 
-    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
+    def returned(self, batch: ItemBatch, verdicts: Sequence[Any], now: float) -> None:
         is_too_much = any(verdict is not None and verdict.is_called_again for verdict in verdicts)
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)

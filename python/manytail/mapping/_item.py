@@ -87,11 +87,11 @@ class Item:
         return [self]
 
 
-class Batch:
+class ItemBatch:
     """The items of one call. They have one key and, unless calls of a key start in input order, one priority.
 
     `attempts` counts the calls of the batch. A part that is called again continues the count. A half of a split batch
-    starts at 0. What has the name that it has in an item means the same.
+    starts at 0. The other attributes mean what they mean in an Item.
     """
 
     __slots__ = (
@@ -133,10 +133,10 @@ class Batch:
         return [next(called) if self.is_called(item) else one for item, one in zip(self.items, known, strict=True)]
 
     def __repr__(self) -> str:
-        return f"Batch({[item.value for item in self.items]})"
+        return f"ItemBatch({[item.value for item in self.items]})"
 
 
-Work = Item | Batch  # what a worker takes for one call
+Work = Item | ItemBatch  # what a worker takes for one call
 
 
 def spent_of(call: Work) -> dict[str, float]:
@@ -154,7 +154,7 @@ def deliver_call(
     last = max(call.to_call(), key=lambda item: item.attempts)
     key = call.key if key is None else key
     error = getattr(last, "last_error", None)
-    batch = isinstance(call, Batch)
+    batch = isinstance(call, ItemBatch)
     call.delivery = Delivery(last.attempts, task_attempt, key, error, batch=batch, identify=identify, names=names)
     return call.delivery
 

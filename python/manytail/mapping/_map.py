@@ -33,7 +33,7 @@ from manytail._timings import now
 from . import _options
 from ._idempotency import idempotency_key
 from ._inline_runner import InlineRunner
-from ._item import Batch, Item, Work, add_note, batch_result, deliver_call
+from ._item import Item, ItemBatch, Work, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
@@ -198,7 +198,7 @@ class Plan:
     def _call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         fn, delivers = self.fn, self.options.wants_delivery
 
-        def call(batch: Batch) -> Any:
+        def call(batch: ItemBatch) -> Any:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
@@ -206,7 +206,7 @@ class Plan:
                 extra = {"delivery": delivery, **resource} if delivers else resource
                 return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
 
-        async def call_async(batch: Batch) -> Any:
+        async def call_async(batch: ItemBatch) -> Any:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
@@ -221,8 +221,8 @@ class Plan:
         items = call.to_call()
         if self.options.identifies:
             keys = [item.identity for item in items]
-            identify: Callable[[], Any] = (lambda: keys) if isinstance(call, Batch) else (lambda: keys[0])
-        elif isinstance(call, Batch):
+            identify: Callable[[], Any] = (lambda: keys) if isinstance(call, ItemBatch) else (lambda: keys[0])
+        elif isinstance(call, ItemBatch):
             identify = partial(self._identities, [item.value for item in items])
         else:
             identify = partial(self.identity, items[0].value)

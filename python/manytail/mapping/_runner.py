@@ -32,7 +32,7 @@ from weakref import WeakMethod
 
 from manytail._timings import Timings
 
-from ._item import Batch, Item, Work
+from ._item import Item, ItemBatch, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
@@ -285,7 +285,7 @@ class Runner:
         scheduler = self.scheduler
         if scheduler.halted:
             return True
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             if not scheduler.expired:
                 return False
             self._report_failure(item, scheduler.failure(scheduler.deadline_exceeded()))
@@ -335,14 +335,14 @@ class Runner:
 
     def failed(self, item: Work, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
     def returned(self, batch: Work) -> None:
         """Replaces `succeeded` where a call gets a batch."""
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, ItemBatch)
         verdicts = self.scheduler.judge_results(batch, random.random())
         if self.memory is not None:
             for item, verdict in zip(batch.items, verdicts, strict=True):
@@ -350,7 +350,7 @@ class Runner:
                     self.memory.add(item)
         self._report_batch(batch, verdicts)
 
-    def _report_batch(self, batch: Batch, verdict: Verdict | list[Verdict | None]) -> None:
+    def _report_batch(self, batch: ItemBatch, verdict: Verdict | list[Verdict | None]) -> None:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
@@ -571,7 +571,7 @@ class Runner:
         if delivery is not None:
             delivery._end()
         self._events.append((self._call_timed_out, item.began))
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))
         elif final:

@@ -70,7 +70,7 @@ from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Lane, Unfit, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Unfit, Work, flat, spent_of
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
@@ -381,12 +381,12 @@ class Scheduler:
         """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
         its own."""
         after = _seconds("RetryLater.after", later.after)
-        if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
+        if not isinstance(item, ItemBatch) and (item.deferred or 0.0) + after > self.options.retry.defer:
             failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
             return failure._replace(seconds=after, pauses=True)
         return Verdict(Kind.DEFER, after)
 
-    def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
+    def judge_batch(self, batch: ItemBatch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
         if isinstance(error, RetryLater):
             batch.result = batch.with_known([error] * len(batch.to_call()))
@@ -404,7 +404,7 @@ class Scheduler:
             return self.lost(batch, verdict.error)
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
-    def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
+    def lost(self, batch: ItemBatch, error: BaseException) -> list[Verdict | None]:
         """The verdicts for a batch whose call was abandoned or cancelled, or returned no results: `error` for each item
         that fn got. An item that it did not get keeps its own error, or has its recorded result (None)."""
         got = set(batch.to_call())
@@ -413,7 +413,7 @@ class Scheduler:
         failures = [judged.get(id(each)) for each in errors]
         return [None if item.known else failure for item, failure in zip(batch.items, failures, strict=True)]
 
-    def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
+    def judge_results(self, batch: ItemBatch, chance: float) -> list[Verdict | None]:
         """For a call with a batch that returned `batch.result`: gives each item its result. An exception in it fails
         its item alone."""
         if isinstance(batch.result, Unfit):
@@ -436,16 +436,16 @@ class Scheduler:
     def failed(self, item: Work, verdict: Verdict, now: float) -> None:
         """verdict: of `judge` or `judge_batch`. RETRY is a failure for good if `within` lets no attempt start."""
         if self._comes_too_late(item, verdict, now):
-            if isinstance(item, Batch) and len(item.items) == 1:
+            if isinstance(item, ItemBatch) and len(item.items) == 1:
                 self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
                 return
-            verdict = Verdict(Kind.SPLIT if isinstance(item, Batch) else Kind.FAIL, error=verdict.error)
+            verdict = Verdict(Kind.SPLIT if isinstance(item, ItemBatch) else Kind.FAIL, error=verdict.error)
         self._running.pop(item, None)
         if self._delivers:
             self._book(item)
         if self.gate is not None:
             self._report_to_gate(item, verdict, now)
-            if isinstance(item, Batch) and (self.expired or verdict.kind is Kind.SPLIT):
+            if isinstance(item, ItemBatch) and (self.expired or verdict.kind is Kind.SPLIT):
                 self._split(item, now)
                 return
         if verdict.kind is Kind.FAIL or self.expired:
@@ -508,7 +508,7 @@ class Scheduler:
         self.halted = True
 
     # ------------------------------------------------------------------------------------------------ batches
-    def _split(self, batch: Batch, now: float) -> None:
+    def _split(self, batch: ItemBatch, now: float) -> None:
         """The batch has failed for good: call each half, or fail its items if no call may start."""
         assert self.gate is not None
         if self._open:
@@ -518,7 +518,7 @@ class Scheduler:
             for item in batch.items:
                 self._fail(item, self.deadline_exceeded())
 
-    def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
+    def returned(self, batch: ItemBatch, verdicts: list[Verdict | None], now: float) -> None:
         assert self.gate is not None
         self._running.pop(batch, None)
         verdicts = [
@@ -551,12 +551,12 @@ class Scheduler:
             self._fail_judged(item, verdict, now)
         self._fail_fast(batch.lane, now)
 
-    def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
+    def _rest_in_parts(self, batch: ItemBatch, again: dict[Verdict, list[Item]], now: float) -> None:
         """The first part keeps the slot of the batch. Without parts the slot is free."""
         if not again and self._open:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
-            part = Batch(items, batch.attempts, batch.priority)
+            part = ItemBatch(items, batch.attempts, batch.priority)
             part.passed = part.has_slot = number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
@@ -566,7 +566,7 @@ class Scheduler:
 
     def _call_again(self, call: Work) -> None:
         """The wait of a call is over."""
-        if isinstance(call, Batch) and not call.has_slot:
+        if isinstance(call, ItemBatch) and not call.has_slot:
             call.has_slot = True  # it keeps the slot that it gets here when it rests again
             self.admission.readmit(call)
         else:
