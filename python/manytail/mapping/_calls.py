@@ -414,7 +414,7 @@ class CallRunner(Runner):
         if gone and len(gone) == len(members):
             if gone[0].direct:
                 self._events.append((self._adopt, gone[0]))
-            self._refuse(item, [each.error for each in gone])
+            self._report_uncalled(item, [each.error for each in gone])
             return True
         return False
 

@@ -684,7 +684,7 @@ class AdaptiveGate(Gate):
         super().succeeded(item, now)
 
     def returned(self, batch: ItemBatch, verdicts: Sequence[Any], now: float) -> None:
-        is_too_much = any(verdict is not None and verdict.is_called_again for verdict in verdicts)
+        is_too_much = any(verdict is not None and verdict.is_too_much for verdict in verdicts)
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)
 

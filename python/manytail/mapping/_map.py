@@ -417,7 +417,7 @@ class Results(Iterator[_R]):
             return
         runner.close()
         if runner.stopped:
-            runner.locked(self._scheduler.release)
+            runner.locked(self._scheduler.emit_done)
         if not self._output:
             runner.flush()
             self._end()
@@ -550,7 +550,7 @@ class AsyncResults(AsyncIterator[_R]):
         if not scheduler.output and runner.stopping:
             await runner.coroutines.ended()  # results before the failed item may still come
             if runner.stopped:
-                runner.locked(scheduler.release)
+                runner.locked(scheduler.emit_done)
         if self._over:  # closed meanwhile
             raise StopAsyncIteration
         if scheduler.output:

@@ -262,13 +262,13 @@ class Runner:
                 return True
         return self.skip_late(item)
 
-    def _refuse(self, call: Work, errors: list[BaseException]) -> None:
+    def _report_uncalled(self, call: Work, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
         failures = [self._replaced(one, item) for one, item in zip(failures, call.members(), strict=True)]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
-        self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
+        self._report_end(failures, self.scheduler.uncalled, call, [failure.error for failure in failures], self.now())
 
     def skip_late(self, item: Work) -> bool:
         """Skip a call that the gate no longer allows."""
@@ -290,7 +290,7 @@ class Runner:
                 return False
             self._report_failure(item, scheduler.failure(scheduler.deadline_exceeded()))
         elif item.error is not None:  # the recorded result cannot be read
-            self._refuse(item, [item.error])
+            self._report_uncalled(item, [item.error])
         elif item.known:
             self.report(scheduler.recalled, item, self.now())
         elif scheduler.expired:  # nothing was looked up
@@ -558,12 +558,12 @@ class Runner:
         self.go_on()
         # The map ends: else the worker's replacement reports the call.
         steps: list[Callable[[], object]] = [partial(self.timed_out, *each, final=True) for each in overdue]
-        return steps + [partial(self._condemn, *each) for each in unjudged]
+        return steps + [partial(self._ask_fatal, *each) for each in unjudged]
 
-    def _condemn(self, item: Item, error: BaseException) -> None:
-        """The item has failed without a call."""
+    def _ask_fatal(self, item: Item, error: BaseException) -> None:
+        """The item has failed without a call: does that end the map?"""
         verdict = self.scheduler.failure(error)
-        self._report_end([verdict], self.scheduler.condemned, item, verdict)
+        self._report_end([verdict], self.scheduler.judged, item, verdict)
 
     def timed_out(self, item: Work, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
@@ -645,7 +645,7 @@ class Runner:
     def _stop(self) -> None:
         self.scheduler.halted = True
         self._gathers, self._slack = False, 0
-        self.scheduler.condemn_all()
+        self.scheduler.fail_unjudged()
         if self.owner is not None and self.scheduler.gate is not None:
             self.scheduler.gate.stop(self.now())
         self.scheduler.ready.shutdown(immediate=True)

@@ -23,11 +23,11 @@ and change at most the results of their call. The reader calls `assign`.
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item, now)    the call returned; item.result is set                             ready, output
-    refused(call, errors, now)  a worker took it, and its items fail without a call           ready, output, halted
+    uncalled(call, errors, now) a worker took it, and its items fail without a call           ready, output, halted
     recalled(item, now)     a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
-    condemned(item, verdict)    an item of `unjudged` was judged                              output, halted
+    judged(item, verdict)       an item of `unjudged` was judged                              output, halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at,
                                                                                               overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
@@ -47,7 +47,7 @@ and change at most the results of their call. The reader calls `assign`.
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
     unjudged                a list of (item, error): it failed without a call, and the user's `fatal` is to be asked
-                            outside of locks: report condemned(item, verdict of `failure`)
+                            outside of locks: report judged(item, verdict of `failure`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
@@ -103,8 +103,8 @@ class Verdict(NamedTuple):
         return self.kind is Kind.DEFER or self.pauses
 
     @property
-    def is_called_again(self) -> bool:
-        """Whether the call is deferred or tried again, or only deferred for too long."""
+    def is_too_much(self) -> bool:
+        """Whether the call was deferred or is to be tried again: it has asked too much of the other side."""
         return self.defers or self.kind is Kind.RETRY
 
 
@@ -302,7 +302,7 @@ class Scheduler:
     def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
         for name, amount in spent_of(call).items():
-            name = name or self.options.spent_names.costed[0]
+            name = name or self.options.spent_names.costed[0]  # "": see `spent_of`
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
@@ -324,7 +324,7 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def refused(self, call: Work, errors: list[Any], now: float) -> None:
+    def uncalled(self, call: Work, errors: list[Any], now: float) -> None:
         """A worker took the call and does not make it. errors: of each of its items. Its recorded result cannot be
         read, or who waits for it has gone."""
         if self.gate is not None:
@@ -366,7 +366,7 @@ class Scheduler:
             return Verdict(Kind.FAIL, error=error, fatal=True)
         if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
             return Verdict(Kind.FAIL, error=error)
-        answer = retry.answer(error)
+        answer = retry.answer(error)  # of a callable also after the last attempt: it may defer the item
         if isinstance(answer, RetryLater):
             return self._defer(item, answer, error)
         if attempt > retry.times or not answer:
@@ -509,7 +509,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ batches
     def _split(self, batch: ItemBatch, now: float) -> None:
-        """The batch has failed for good: call each half, or fail its items if no call may start."""
+        """The batch has failed for good: call each half, or fail its items after the deadline."""
         assert self.gate is not None
         if self._open:
             self.gate.split(batch)
@@ -717,11 +717,10 @@ class Scheduler:
             self._pause(item.lane, now + verdict.seconds, now)
         self._fail(item, verdict.error, verdict.fatal)
 
-    def condemned(self, item: Item, verdict: Verdict) -> None:
-        """An item of `unjudged` was judged."""
+    def judged(self, item: Item, verdict: Verdict) -> None:
         self._fail(item, verdict.error, verdict.fatal)
 
-    def condemn_all(self) -> None:
+    def fail_unjudged(self) -> None:
         """The map ends: `fatal` is not asked any more."""
         unjudged, self.unjudged = self.unjudged, []
         for item, error in unjudged:
@@ -791,7 +790,7 @@ class Scheduler:
                 return items[:number]
         return items
 
-    def release(self) -> None:
+    def emit_done(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done, also behind items that are not, in the
         promised order; nothing behind a failure that ends the map."""
         for line in self._lines():
@@ -816,8 +815,8 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """per_key; or 0 where it is not given, or no item would wait for it: without retries, and unless the key is
-    paused, at most `workers` items of a key hold a slot."""
+    """per_key; or 0 where it is not given, or limits nothing: at most `workers` calls run, and without retries items
+    rest only while their key pauses."""
     limit = options.per_key or 0
     return 0 if limit >= options.workers and not options.retry.times else limit
 
