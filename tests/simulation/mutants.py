@@ -179,7 +179,7 @@ FAULTS: dict[str, list[tuple[int, str, str, str]]] = {
         (192, "a deferral counts as a failure of its key",
          "undone(start.period)\n\n    def failed", "failed(start.period, 0.0)\n\n    def failed"),
         (138, "an item that comes to an open breaker waits (breaker_open)",
-         "items = [item for item in items if not self._failed_fast(item, now)]", "items = list(items)"),
+         "items = [item for item in items if not self._refuse_if_open(item, now)]", "items = list(items)"),
         (6, "a late start keeps its slot",
          "late = now > start.until or lane.paused_until > now", "late = lane.paused_until > now"),
         (25, "a cost rate counts starts",

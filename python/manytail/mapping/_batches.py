@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable
 from ._item import Item, ItemBatch, Work
 
 
-class Former:
+class BatchFormer:
     """The batches of one map that are not full and not started."""
 
     def __init__(self, size: int, linger: float, in_order: bool) -> None:

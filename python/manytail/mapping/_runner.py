@@ -671,7 +671,7 @@ class Runner:
 
     def _release_limits(self) -> None:
         if self.scheduler.gate is not None:
-            self.scheduler.gate.ended(self.now())
+            self.scheduler.gate.calls_ended(self.now())
 
     def is_woken(self) -> bool:
         """Whether limits may have room, and nobody has looked."""
