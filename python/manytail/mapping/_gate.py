@@ -162,7 +162,7 @@ class Gate:
 
     def to_run(self) -> int:
         """Calls that run or may run."""
-        return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
+        return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_without_keys()
 
     def prepare(self, lane: Lane) -> None:
         """A new key: look its accounts up. In the reader's thread: runs the user's `__hash__` and `__eq__`. TypeError:
@@ -297,7 +297,7 @@ class Gate:
             if limits.until > now:
                 self.recheck(lane, now)
         self._pass(call)
-        if lane.ready:  # some of its slots may be taken back
+        if lane.unsecured:
             self._admission.secure_slot(call)
         self.starts[call] = start
         if self._within < math.inf:

@@ -16,7 +16,7 @@ class Lane:
 
     __slots__ = (
         "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
-        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
+        "pinned", "queues", "recheck_at", "shown", "unsecured", "unstarted", "waiters", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -27,8 +27,8 @@ class Lane:
         self.waiting = waiting
         self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
         self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
-        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
-        self.ready: list[tuple[int, Work]] = []
+        # Where waiting items go by priority: items whose slot a more urgent one may take, and their numbers.
+        self.unsecured: list[tuple[int, Work]] = []
         self.level: float = 0  # the priority of the unstarted items
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
@@ -36,7 +36,7 @@ class Lane:
         self.waiters: Any = None  # what waits for each of them
         self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
         self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
-        self.assigned = self.emitted = self.held = self.unstarted = 0
+        self.assigned = self.emitted = self.held = self.unstarted = 0  # see the invariants of `_admission`
 
 
 class Item:
