@@ -416,7 +416,7 @@ class Results(Iterator[_R]):
         if not runner.stopping and not self._scheduler.over:
             return
         runner.close()
-        if runner.stopped:
+        if runner.stopped_by_user:
             runner.locked(self._scheduler.emit_done)
         if not self._output:
             runner.flush()
@@ -459,7 +459,7 @@ class Results(Iterator[_R]):
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
         ones. Returns at once; also for a signal handler."""
-        self._runner.stopped = True
+        self._runner.stopped_by_user = True
         self._runner.stop()
 
     def stats(self) -> Stats:
@@ -549,7 +549,7 @@ class AsyncResults(AsyncIterator[_R]):
             await runner.output_changed.wait()  # type: ignore[attr-defined]
         if not scheduler.output and runner.stopping:
             await runner.coroutines.ended()  # results before the failed item may still come
-            if runner.stopped:
+            if runner.stopped_by_user:
                 runner.locked(scheduler.emit_done)
         if self._over:  # closed meanwhile
             raise StopAsyncIteration
@@ -571,7 +571,7 @@ class AsyncResults(AsyncIterator[_R]):
             self._over, self._items = True, None
             return
         runner = self._run.runner
-        runner.stopped = runner.scheduler.halted = True
+        runner.stopped_by_user = runner.scheduler.halted = True
         runner.from_thread(runner.stop)
 
     def stats(self) -> Stats:

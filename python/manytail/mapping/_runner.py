@@ -44,13 +44,14 @@ _T = TypeVar("_T")
 _A = TypeVar("_A")
 
 ATTEMPTS = 3  # of `insist`
+no_step: Callable[[], object] = int  # only has events handled. C code, in which no signal handler runs
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
 SLACK = 32  # successes that may wait at most: what they hold is in no account of bytes
 
 
 def insist(step: Callable[[], object]) -> BaseException | None:
-    """Call a step that may be repeated until signal handlers let it end, for whom nobody can call again. Returns what
-    has interrupted it. The last of ATTEMPTS raises it."""
+    """Call a step, and again if a signal handler has interrupted it: for a caller that nobody calls again. Returns the
+    interruption. The last of ATTEMPTS raises it."""
     interruption = None
     for _ in range(ATTEMPTS - 1):
         try:
@@ -142,7 +143,7 @@ class Runner:
         self.call_with = call_with
         self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
         self.stopping = False  # the queue has been shut down
-        self.stopped = False  # by the user, who wants the results of running calls
+        self.stopped_by_user = False  # who wants the results of running calls
         self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
@@ -306,7 +307,8 @@ class Runner:
         events.append(item)
         if len(events) <= self._slack:
             return
-        for _ in iter(self._try_lock, False):  # `settle`, inlined because this runs once per item
+        # `settle`, inlined because this runs once per item. Without `_holder`: workers run no signal handlers.
+        for _ in iter(self._try_lock, False):
             try:
                 self._handle()
             finally:
@@ -379,7 +381,7 @@ class Runner:
             self.scheduler.halted = True
         if any(verdict.defers for verdict in known):
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
-            self.locked(int)
+            self.locked(no_step)
         self.settle()
 
     # ------------------------------------------------------------------------------------------------ what threads call
@@ -427,7 +429,7 @@ class Runner:
 
     def _find_slack(self) -> float:
         """How many successes may wait: fewer than the consumer waits for, and so few that one more is handled before
-        a worker finds the queue empty. None where the first free slot has the reader asked for more."""
+        a worker finds the queue empty. 0 where the first free slot has the reader asked for more."""
         scheduler = self.scheduler
         if not (self._reading or self._pending or self.source or scheduler.ended):
             return 0
@@ -556,7 +558,7 @@ class Runner:
         scheduler.overdue.clear()
         unjudged, scheduler.unjudged = scheduler.unjudged, []
         self.go_on()
-        # The map ends: else the worker's replacement reports the call.
+        # The map ends, so no call follows: else the worker's replacement would report these.
         steps: list[Callable[[], object]] = [partial(self.timed_out, *each, final=True) for each in overdue]
         return steps + [partial(self._ask_fatal, *each) for each in unjudged]
 
