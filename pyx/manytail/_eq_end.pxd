@@ -312,7 +312,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
 
 # -------------------------------------------------------------------------------------- work for the dead-letter thread
 cdef inline void locked_leave_to_thread(entry_queue *q, entry *e, effects *fx) noexcept nogil:
-    """Leave a dead entry to the dead-letter thread (_timer.pyx). That thread calls the dead-letter callable and drops
+    """Leave a dead entry to the dead-letter thread (_timer.py). That thread calls the dead-letter callable and drops
     the item, which may run its finalizer."""
     e.after.dead_next = NULL
     if q.for_thread_last != NULL:
