@@ -16,8 +16,8 @@ _Bucket = tuple[_Entry, ...]
 class LaneReference(weakref.ref[BaseLane]):
     """A weak reference to a lane, with the hash of the lane's key."""
 
-    __slots__ = ("number",)
-    number: int
+    __slots__ = ("key_hash",)
+    key_hash: int
 
 
 class LaneTable:
@@ -41,15 +41,14 @@ class LaneTable:
         self._forgotten = forgotten
 
     def __len__(self) -> int:
-        """The number of entries."""
         return len(self._buckets)
 
     def get(self, key: Hashable, make: Callable[[Any], _Lane]) -> _Lane:
         """The lane of that key. If there is none, or it is closed, make(key) makes one."""
-        number = hash(key)
+        key_hash = hash(key)
         made: tuple[_Lane, _Entry] | None = None
         while True:
-            bucket = self._buckets.get(number)
+            bucket = self._buckets.get(key_hash)
             entry = _entry_of(bucket, key)
             known: Any = None if entry is None else entry[1]()
             if known is not None and not known.closed:
@@ -57,17 +56,17 @@ class LaneTable:
             if made is None:
                 lane = make(key)
                 reference = LaneReference(lane, self._forgotten)
-                reference.number = number
+                reference.key_hash = key_hash
                 made = lane, (key, reference)
             others = [other for other in bucket if other is not entry]
-            if self._buckets.replace(number, bucket, (*others, made[1])):
+            if self._buckets.replace(key_hash, bucket, (*others, made[1])):
                 return made[0]
 
     def _forget(self, reference: LaneReference) -> None:
         while True:
-            bucket = self._buckets.get(reference.number)
+            bucket = self._buckets.get(reference.key_hash)
             rest = tuple([entry for entry in bucket if entry[1] is not reference])
-            if len(rest) == len(bucket) or self._buckets.replace(reference.number, bucket, rest):
+            if len(rest) == len(bucket) or self._buckets.replace(reference.key_hash, bucket, rest):
                 return
 
 

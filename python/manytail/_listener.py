@@ -41,7 +41,7 @@ class Listener:
         self.find_or_wait = find_or_wait
         self.end_wait = end_wait
         self.report = report
-        self.lock = threading.RLock()  # guards stopped, thread, again, waiting
+        self.lock = threading.RLock()  # guards stopped, thread, again, waiting; finalizers take it again
         self.not_running = Event()  # set when a task ends, cleared when the next one begins
         self.stopped = False
         self.thread: int | None = None  # of the running task
@@ -126,7 +126,7 @@ class Listener:
             self.report(problem, self.callback)
 
     def find_next(self) -> None:
-        """Find an entry for the next task, or leave a wait that submits it."""
+        """Find an entry for the next task, or leave a wait that submits it. Again if that ended before it was left."""
         consumer = self.consumer()
         while consumer is not None and not self.stopped and not self.find_or_wait(consumer, self):
             continue
@@ -134,7 +134,7 @@ class Listener:
     def stop(self) -> None:
         with self.lock:
             self.stopped = True
-            # None: nothing runs. Do not wait then: the task that ends may be this thread's, below a finalizer.
+            # None: do not wait. A finalizer may call this at the end of `run`, before `not_running` is set.
             elsewhere = self.thread is not None and self.thread != threading.get_ident()
             waiting, self.waiting = self.waiting, None
         if waiting is not None:

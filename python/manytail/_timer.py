@@ -99,7 +99,7 @@ class ServiceThread:
             return True
         return False
 
-    def left_requests(self) -> list[Any]:
+    def take_out_requests(self) -> list[Any]:
         """In the child of a fork: take out all requests that are not served to the end."""
         left = []
         while not self.requests.empty():
@@ -108,7 +108,7 @@ class ServiceThread:
 
     def begin_again(self) -> None:
         """In the child of a fork: forget the parent's thread, and keep the requests for restart()."""
-        left = self.left_requests()
+        left = self.take_out_requests()
         self.begin()
         for request in left:
             self.requests.put(request)
@@ -145,8 +145,8 @@ class DeadLetterThread(ServiceThread):
                     return
             self.current = None
 
-    def left_requests(self) -> list[Any]:
-        return ServiceThread.left_requests(self) + ([] if self.current is None else [self.current])
+    def take_out_requests(self) -> list[Any]:
+        return ServiceThread.take_out_requests(self) + ([] if self.current is None else [self.current])
 
 
 class QueueReference(weakref.ref[Any]):
@@ -218,6 +218,7 @@ class Timer(ServiceThread):
             self.unread = None
 
     def read(self, request: _Request) -> None:
+        """Keep the earliest request of a queue. Its id may be that of a queue which is gone."""
         queue_id = request[2].queue_id
         known = self.earliest.get(queue_id)
         if known is not None and known[2].gone:
@@ -255,13 +256,13 @@ class Timer(ServiceThread):
         if sys.getrefcount(queue[0]) > 2:
             return
         try:
-            # Freeing the queue runs the finalizers of its items. That happens here if the dead-letter thread lets the
-            # queue go before this one does.
+            # Freeing the queue runs the finalizers of its items: in the dead-letter thread, unless that drops its
+            # reference before this one does.
             self.hand_over(queue[0])
         except BaseException as problem:
             self.report(problem, self)
 
-    def left_requests(self) -> list[Any]:
+    def take_out_requests(self) -> list[Any]:
         unread = [] if self.unread is None else [self.unread]
-        requests = self.heap + unread + ServiceThread.left_requests(self)
+        requests = self.heap + unread + ServiceThread.take_out_requests(self)
         return [request for request in requests if not request[2].gone]

@@ -1,4 +1,4 @@
-"""What the methods of the queues return that holds no lock: statistics, states, reasons, and a view of sub-queues."""
+"""Values that methods of the queues return: statistics, states, reasons, and a view of sub-queues."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ cdef class EntryQueue(Root):
     cdef int add_times(self, entry *e, ttl, delay) except -1
     cdef int prepare(self, entry *e, search_range *found) except -1
     cdef object key_of_item(self, item)
-    cdef int release_unadmitted(self, entry *e) except -1
+    cdef int free_unadmitted(self, entry *e) except -1
     cdef object admit(self, entry *e, search_range *found, int64_t deadline, bint want_handle)
     cdef int admit_once(self, entry *e, search_range *found, wait_point *p) noexcept
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
@@ -63,13 +63,13 @@ cdef class EntryQueue(Root):
     cdef int put_runs(self, tuple items, int64_t deadline, priority, origin, int64_t *count) except -1
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1
     cdef int64_t longest_run(self) noexcept nogil
-    cdef int release_run(self, entry *e) except -1
+    cdef int free_run(self, entry *e) except -1
     cdef void run_effects(self, effects *fx) noexcept
     cdef void notify_thread(self) noexcept
     cdef void deliver_dead_chain(self, entry *newest) noexcept
     cdef void uncount_dead_letter(self) noexcept nogil
     cdef entry *deliver_dead(self, entry *e) noexcept
-    cdef int put_dead(self, entry *letter, entry **dropped, wait_node **to_post) except -1
+    cdef int put_dead(self, entry *dead, entry **dropped, wait_node **to_post) except -1
     cdef int add_dead_letter_extra(self, entry *e, Extra of) except -1
     cdef void put_dead_quietly(self, effects *fx, wait_node **to_post) noexcept
     cdef bint takes_quietly(self, entry *e) noexcept

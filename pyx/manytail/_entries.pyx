@@ -228,8 +228,8 @@ cdef class Entry:
 
 
 cdef inline void unlock_and_run_timed_effects(EntryQueue queue, effects *fx) noexcept:
-    """unlock_and_run_effects() of a step after which the queue may have a timer. The timer thread is asked first: the
-    effects may run user code that closes the subscription, and close() does not ask it."""
+    """unlock_and_run_effects() of a step after which the queue may have a timer. The request to the timer thread comes
+    first: the effects may run user code, which may take long."""
     if unlikely(unlock_with_timers(queue.q)):
         queue.arm_timer()
     if unlikely(has_effects(fx)):
@@ -321,7 +321,7 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
     if t.extra != NULL:
         Py_DECREF_raw(<PyObject *>t.extra)
     if unadmitted != NULL:
-        queue.release_unadmitted(unadmitted)
+        queue.free_unadmitted(unadmitted)
     PyErr_Restore(kind, error, trace)
     return -1
 
@@ -514,7 +514,7 @@ cdef class EntryQueue(Root):
         try:
             self.add_options(e, headers, priority, ttl, delay, group, origin, found)
         except BaseException:
-            self.release_unadmitted(e)
+            self.free_unadmitted(e)
             raise
         return e
 
@@ -574,7 +574,7 @@ cdef class EntryQueue(Root):
             raise RuntimeError(f"{type(self).__name__} has no key function: the garbage collector has taken it")
         return key(item)
 
-    cdef int release_unadmitted(self, entry *e) except -1:
+    cdef int free_unadmitted(self, entry *e) except -1:
         """Free an entry that was not put, and drop its references."""
         cdef effects fx
         memset(&fx, 0, sizeof(effects))
@@ -617,7 +617,7 @@ cdef class EntryQueue(Root):
     cdef int admit_slow(self, entry *e, search_range *found, selector_results *v, wait_point *p, int64_t deadline,
                         int r) except -1:
         """Continue after the first try returned r. Returns MT_OK, or DENIED: no subscription waits for e. v: NULL if
-        the tries are not hand_over_once()."""
+        the tries are admit_once(), which never returns SLOW; else they are hand_over_once()."""
         free_slot_point(p, self.q, True)
         try:
             while r != MT_OK and r != DENIED:
@@ -645,7 +645,7 @@ cdef class EntryQueue(Root):
     cdef int abandon_put(self, entry *e, wait_point *p) except -1:
         """Give up a put: forward its notification, and free the entry."""
         forward_unused(p, 1, False)
-        return self.release_unadmitted(e)
+        return self.free_unadmitted(e)
 
     cdef int refuse_put(self, int r) except -1:
         raise_if_failed(r)
@@ -769,7 +769,7 @@ cdef class EntryQueue(Root):
                     locked_run_due_timers(self.q, mt_now_ns(), &fx)
                 n = locked_put_run(self.q, &first, &fx)
                 unlock_and_run_effects(self, &fx)
-                self.release_run(first)
+                self.free_run(first)
         return n
 
     cdef int64_t longest_run(self) noexcept nogil:
@@ -785,10 +785,10 @@ cdef class EntryQueue(Root):
         unlock_order(q)
         return longest
 
-    cdef int release_run(self, entry *e) except -1:
+    cdef int free_run(self, entry *e) except -1:
         while e != NULL:
             following = e.after.dead_next
-            self.release_unadmitted(e)
+            self.free_unadmitted(e)
             e = following
         return 0
 
@@ -822,11 +822,11 @@ cdef class EntryQueue(Root):
             post(fx.to_post)
         if e != NULL:
             if likely(e.after.dead_next == NULL and not (self.q.dead_letter and is_dead_letter(e.reason))):
-                release_entry(e)
+                free_dead(e)
             else:
                 self.deliver_dead_chain(e)
         if unlikely(fx.keys != NULL):
-            release_keys(fx.keys)
+            free_keys(fx.keys)
 
     cdef void notify_thread(self) noexcept:
         """Tell the dead-letter thread that this queue has work for it."""
@@ -875,8 +875,8 @@ cdef class EntryQueue(Root):
                     at, following = to, oldest_first(dead)
                 except BaseException as problem:        # no memory
                     unraisable(problem, to)
-                    release_chain(dead)
-            release_entry(e)
+                    free_chain(dead)
+            free_dead(e)
             e = following
 
     cdef void uncount_dead_letter(self) noexcept nogil:
@@ -892,26 +892,26 @@ cdef class EntryQueue(Root):
         cdef object handle
         cdef entry *dropped = NULL
         cdef wait_node *to_post = NULL
-        letter = self.dead_letter
+        to = self.dead_letter
         try:
-            if isinstance(letter, EntryQueue):
-                (<EntryQueue>letter).put_dead(e, &dropped, &to_post)
+            if isinstance(to, EntryQueue):
+                (<EntryQueue>to).put_dead(e, &dropped, &to_post)
             else:
                 keep_for_handle(self.q, e)
                 fill_acquired(&t, e, 0)
                 handle = handle_of(self, &t)
                 enter_dead_letter_call(self.q, &here)
                 try:
-                    letter(handle, REASONS[e.reason])
+                    to(handle, REASONS[e.reason])
                 finally:
                     leave_dead_letter_call(self.q, &here)
         except BaseException as problem:
-            unraisable(problem, letter)
+            unraisable(problem, to)
         post(to_post)
         return dropped
 
-    cdef int put_dead(self, entry *letter, entry **dropped, wait_node **to_post) except -1:
-        """Put a dead letter of another queue: without waiting, ttl, delay or origin. *dropped: the entries that
+    cdef int put_dead(self, entry *dead, entry **dropped, wait_node **to_post) except -1:
+        """Put a dead letter of another queue: also if full, without ttl, delay or origin. *dropped: the entries that
         overflowed, the newest first, for the caller to deliver or free. The caller posts *to_post."""
         cdef effects fx
         cdef Extra x
@@ -920,14 +920,14 @@ cdef class EntryQueue(Root):
         cdef int r = MT_EMPTY
         if e == NULL:
             raise MemoryError
-        e.item = letter.item
+        e.item = dead.item
         Py_INCREF(<object>e.item)
         e.born = mt_now_coarse_ns()
-        e.priority = letter.priority
+        e.priority = dead.priority
         e.priority_level = level_of(self.q, e.priority)
         try:
-            if letter.extra != NULL:
-                x = <Extra>letter.extra
+            if dead.extra != NULL:
+                x = <Extra>dead.extra
                 if x.headers is not None or x.group is not None:
                     self.add_dead_letter_extra(e, x)
             while r == MT_EMPTY:
@@ -945,7 +945,7 @@ cdef class EntryQueue(Root):
             if r != MT_OK:
                 self.refuse_put(r)
         except BaseException:
-            self.release_unadmitted(e)
+            self.free_unadmitted(e)
             raise
         return 0
 
@@ -991,15 +991,15 @@ cdef class EntryQueue(Root):
         user code can run there."""
         cdef entry *dropped = NULL
         fx.dead = e = oldest_first(fx.dead)
-        letter = self.dead_letter
-        if self.q.dead_letter != DEAD_LETTER_QUEUE or not isinstance(letter, EntryQueue):
+        to = self.dead_letter
+        if self.q.dead_letter != DEAD_LETTER_QUEUE or not isinstance(to, EntryQueue):
             return
         while e != NULL:
             if is_dead_letter(e.reason):
-                if not (<EntryQueue>letter).takes_quietly(e):
+                if not (<EntryQueue>to).takes_quietly(e):
                     return                      # and leave those after it, to keep their order
                 try:
-                    (<EntryQueue>letter).put_dead(e, &dropped, to_post)
+                    (<EntryQueue>to).put_dead(e, &dropped, to_post)
                 except BaseException:
                     return                      # the dead-letter thread tries again, and reports a failure
                 e.reason = CLEARED              # delivered
@@ -1031,7 +1031,7 @@ cdef class EntryQueue(Root):
             self.q.thread_notified = False
         unlock_order(self.q)
         if keys != NULL:
-            release_keys(keys)
+            free_keys(keys)
         if e != NULL:
             self.deliver_dead_chain(e)
         return e != NULL
@@ -1078,7 +1078,7 @@ cdef class EntryQueue(Root):
             while self.q.lists[i].first != NULL:
                 locked_clear(self.q, self.q.lists[i].first, &fx)
         unlock_and_run_effects(self, &fx)
-        release_chain(left_to_thread)
+        free_chain(left_to_thread)
         self.dead_letter = None
         self.key = None
 
@@ -1315,11 +1315,11 @@ cdef entry *oldest_first(entry *newest) noexcept nogil:
     return e
 
 
-cdef void release_chain(entry *e) noexcept:
+cdef void free_chain(entry *e) noexcept:
     while e != NULL:
         following = e.after.dead_next
         e.after.dead_next = NULL
-        release_entry(e)
+        free_dead(e)
         e = following
 
 
@@ -1350,7 +1350,7 @@ cdef Postponed leave_postponed(Postponed c, set all_dropping):
     return c.below
 
 
-cdef inline void release_entry(entry *e) noexcept:
+cdef inline void free_dead(entry *e) noexcept:
     """Drop the references of a dead entry, and the list's reference to it."""
     cdef PyObject *item = <PyObject *>e.item
     cdef PyObject *extra = <PyObject *>e.extra
@@ -1376,15 +1376,15 @@ cdef void free_entries(entry_queue *q) noexcept:
             e = q.lists[i].first
             locked_clear(q, e, &fx)
             fx.dead = NULL
-            release_entry(e)
-    release_chain(q.for_thread)
+            free_dead(e)
+    free_chain(q.for_thread)
     if fx.keys != NULL:
-        release_keys(fx.keys)
+        free_keys(fx.keys)
     if q.keys_for_thread != NULL:
-        release_keys(q.keys_for_thread)
+        free_keys(q.keys_for_thread)
 
 
-cdef void release_keys(key_record *k) noexcept:
+cdef void free_keys(key_record *k) noexcept:
     while k != NULL:
         following = k.next
         Py_DECREF_raw(<PyObject *>k.key)

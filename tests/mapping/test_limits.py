@@ -25,8 +25,7 @@ from manytail import (
     Retry,
     concurrent_map,
 )
-from manytail.mapping._item import Batch as BatchOfItems
-from manytail.mapping._item import Item
+from manytail.mapping._item import Item, ItemBatch
 from manytail.mapping._limits import _held
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Scheduler
@@ -123,7 +122,7 @@ def calls_for_an_item(items: int, options: dict[str, Any]) -> float:
         scheduler.dispatch(0.0)
         while not scheduler.ready.empty():
             call = scheduler.ready.get_nowait()
-            if isinstance(call, BatchOfItems):
+            if isinstance(call, ItemBatch):
                 call.result = call.items
                 scheduler.returned(call, scheduler.judge_results(call, 0.0), 0.0)
             else:

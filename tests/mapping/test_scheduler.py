@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from manytail import Batch as BatchOption
-from manytail import Breaker, Budget, Concurrency, Rate, Retry, RetryLater
+from manytail import Batch, Breaker, Budget, Concurrency, Rate, Retry, RetryLater
 from manytail.mapping._admission import Admission, PriorityLabels
-from manytail.mapping._item import Batch, Item, Lane, Unfit
+from manytail.mapping._item import Item, ItemBatch, Lane, Unfit
 from manytail.mapping._options import Options
 from manytail.mapping._scheduler import Kind, Scheduler, Verdict
 from manytail.mapping._window import WINDOW_LIMIT
@@ -44,14 +43,14 @@ def dispatched(scheduler: Scheduler, items: list[Item]) -> None:
 
 
 def test_the_window_grows_for_look_ups_up_to_its_limit() -> None:
-    scheduler = Scheduler(Options(workers=16, batch=BatchOption(100)))
+    scheduler = Scheduler(Options(workers=16, batch=Batch(100)))
     while scheduler.grow_for_lookups():
         assert scheduler.room() > 0
     assert scheduler.window.size == WINDOW_LIMIT
 
 
 def test_a_recorded_result_is_no_success_for_the_breaker() -> None:
-    scheduler = Scheduler(Options(batch=BatchOption(2), breaker=Breaker(1, reset=60), errors="return"))
+    scheduler = Scheduler(Options(batch=Batch(2), breaker=Breaker(1, reset=60), errors="return"))
     items = [Item("known"), Item("called")]
     dispatched(scheduler, items)
     batch = scheduler.ready.get_nowait()
@@ -72,7 +71,7 @@ def test_a_call_that_a_worker_has_taken_does_not_begin_while_its_key_pauses() ->
     assert scheduler.gate.late(taken[1], 1.0)
 
 
-def mixed_batch() -> tuple[Batch, Item, Item]:
+def mixed_batch() -> tuple[ItemBatch, Item, Item]:
     """A batch with an item that fn gets, one whose result was recorded, one that the budget refused, and one whose
     recorded result cannot be read. Returns it with the last two."""
     items = [Item(name) for name in ("called", "known", "refused", "unreadable")]
@@ -81,7 +80,7 @@ def mixed_batch() -> tuple[Batch, Item, Item]:
     unreadable.error = ValueError("unreadable")
     for item in items:
         item.lane = Lane(None, 1, [])
-    batch = Batch(items)
+    batch = ItemBatch(items)
     refused.error = OSError("refused")
     return batch, refused, unreadable
 
@@ -89,13 +88,13 @@ def mixed_batch() -> tuple[Batch, Item, Item]:
 def test_what_becomes_of_a_batch_is_that_of_the_items_that_fn_got() -> None:
     batch, refused, unreadable = mixed_batch()
     others = [None, Verdict(Kind.FAIL, error=refused.error), Verdict(Kind.FAIL, error=unreadable.error)]
-    scheduler = Scheduler(Options(batch=BatchOption(4), retry=Retry(1)))
+    scheduler = Scheduler(Options(batch=Batch(4), retry=Retry(1)))
     late = TimeoutError()
     assert scheduler.lost(batch, late) == [Verdict(Kind.FAIL, error=late), *others]
     assert scheduler.judge_batch(batch, RetryLater(5), 0.0) == [Verdict(Kind.DEFER, 5), *others]
     batch.result = Unfit(wrong := ValueError())
     assert scheduler.judge_results(batch, 0.0) == [Verdict(Kind.FAIL, error=wrong), *others]
-    deferring = Scheduler(Options(batch=BatchOption(4), retry=Retry(0, lambda error: RetryLater(5))))
+    deferring = Scheduler(Options(batch=Batch(4), retry=Retry(0, lambda error: RetryLater(5))))
     assert deferring.judge_batch(batch, OSError(), 0.0) == [Verdict(Kind.DEFER, 5), *others]
 
 
@@ -103,7 +102,7 @@ def test_what_becomes_of_a_batch_is_that_of_the_items_that_fn_got() -> None:
 def within(seconds: float) -> Scheduler:
     """A scheduler of batches of two, with one worker. Attempts are a second apart."""
     retry = Retry(9, backoff=lambda attempt, error: 1.0, within=seconds)
-    return Scheduler(Options(retry=retry, workers=1, errors="return", batch=BatchOption(2)))
+    return Scheduler(Options(retry=retry, workers=1, errors="return", batch=Batch(2)))
 
 
 def attempt(scheduler: Scheduler, now: float) -> None:

@@ -27,7 +27,7 @@ FILES = {
 }
 
 
-class Batch(_item.Batch):
+class ItemBatch(_item.ItemBatch):
     """A batch that has, as an item, what the model calls it."""
 
     value: Any = None
@@ -44,8 +44,8 @@ class Code:
         self.admission, self.scheduler, self.grants = modules["admission"], modules["scheduler"], modules["grants"]
         self.adaptive, self.window = modules["adaptive"], modules["window"]
         for user in modules.values():
-            if "Batch" in vars(user):
-                user.Batch = Batch
+            if "ItemBatch" in vars(user):
+                user.ItemBatch = ItemBatch
             for maker in modules.values():  # a module may import names from another
                 for name in set(vars(user)) & set(vars(maker)):
                     if getattr(vars(maker)[name], "__module__", None) == maker.__name__:

@@ -458,7 +458,7 @@ class Model(Lanes):
         if self.settings.keyed or self.settings.prioritised:
             self.demand(lane.assigned == lane.emitted, f"the lane of key {lane.key} counts items that are gone")
         if not self.expired:
-            slots = (lane.held, len(lane.ready), sum(entry[1] for entry in lane.queues.values()))
+            slots = (lane.held, len(lane.unsecured), sum(entry[1] for entry in lane.queues.values()))
             self.demand(slots == (0, 0, 0), f"slots are held in the lane of key {lane.key}: {slots}")
             self.demand(
                 not self.in_order or lane.unstarted == 0, f"items of key {lane.key} never started: {lane.unstarted}"

@@ -397,7 +397,7 @@ class Map:
         self.process.ended += 1
         self.world.check_output(self)
         if self.owner is not None:
-            self.scheduler.gate.ended(self.world.now)
+            self.scheduler.gate.calls_ended(self.world.now)
         self.process._end()
 
     def _consume(self) -> None:

@@ -218,7 +218,7 @@ class World:
         unjudged, scheduler.unjudged = scheduler.unjudged, []
         for item, error in unjudged:
             self.note("judged", item.value)
-            scheduler.condemned(item, scheduler.failure(error))
+            scheduler.judged(item, scheduler.failure(error))
         return bool(unjudged)
 
     def dispatch(self) -> None:

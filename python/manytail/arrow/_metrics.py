@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from manytail.mapping._frames import Batch, Item, Options
+from manytail.mapping._frames import Item, ItemBatch, Options
 
 NAME = "_call"
 _FIELDS = [
@@ -80,7 +80,7 @@ class CallMeter:
 
     def _begin(self, item: Any) -> tuple[list[Measure], list[float]]:
         now = time.monotonic()
-        rows: list[Any] = item.to_call() if isinstance(item, Batch) else [item]
+        rows: list[Any] = item.to_call() if isinstance(item, ItemBatch) else [item]
         measures: list[Measure] = [row.measure for row in rows]
         running = [now]
         for measure in measures:

@@ -25,9 +25,9 @@ from pyarrow import types
 from manytail import _checks as checks
 from manytail._timings import now
 from manytail.mapping._frames import (
-    Batch,
     InlineRunner,
     Item,
+    ItemBatch,
     Memory,
     Options,
     Scheduler,
@@ -408,18 +408,18 @@ class Task:
         """The call of a function that gets a list of rows."""
         fn, delivers = self.work.fn, self.options.wants_delivery
 
-        def returned(batch: Batch, rows: list[Any]) -> Any:
+        def returned(batch: ItemBatch, rows: list[Any]) -> Any:
             more = {**resource, "delivery": batch.delivery} if delivers else resource
             return fn([row.view for row in rows], **more)
 
-        async def asynchronous(batch: Batch) -> Any:
+        async def asynchronous(batch: ItemBatch) -> Any:
             rows = batch.to_call()
             if not rows:
                 return self._fitted(batch, rows, [])
             with self._delivery(batch):
                 return self._fitted(batch, rows, await returned(batch, rows))
 
-        def plain(batch: Batch) -> Any:
+        def plain(batch: ItemBatch) -> Any:
             rows = batch.to_call()
             if not rows:
                 return self._fitted(batch, rows, [])
@@ -428,7 +428,7 @@ class Task:
 
         return asynchronous if self.options.is_async else plain
 
-    def _fitted(self, batch: Batch, called: list[Item], returned: Any) -> Any:
+    def _fitted(self, batch: ItemBatch, called: list[Item], returned: Any) -> Any:
         """The results of the batch. One that does not fit is replaced by an exception."""
         results = batch_result(returned, len(called))
         return results if isinstance(results, Unfit) else batch.with_known(list(map(self._fit_one, called, results)))
@@ -451,7 +451,7 @@ class Task:
             makers: list[Callable[[], str]] = [partial(str, row.identity) for row in rows]
         else:
             makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
-        identify: Callable[[], Any] = partial(_made, makers) if isinstance(call, Batch) else makers[0]
+        identify: Callable[[], Any] = partial(_made, makers) if isinstance(call, ItemBatch) else makers[0]
         key = rows[0].batch.shown_key(rows[0])
         return deliver_call(call, identify, options.spent_names, self.host.task_attempt, key)
 

@@ -83,7 +83,7 @@ class Mailbox:
                 return bool(done())
         return True
 
-    def turn(self) -> None:
+    def run_ready(self) -> None:
         """Run the callbacks that are there."""
         self.serve(bool, 0)
 

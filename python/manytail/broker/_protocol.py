@@ -75,7 +75,6 @@ def require_callable(value: Any, name: str) -> None:
 
 
 def require_tag(value: Any) -> int:
-    """A delivery tag."""
     if not isinstance(value, int):
         raise TypeError(f"delivery_tag must be an integer, but got {value!r}")
     return int.__int__(value)
@@ -261,16 +260,16 @@ class Message:
 
     A message never changes after its publish: all queues that contain it share it."""
 
-    __slots__ = ("body", "copies", "exchange", "key", "properties")
+    __slots__ = ("body", "cc_keys", "exchange", "key", "properties")
 
     def __init__(
-        self, body: Any, properties: BasicProperties | None, exchange: str, key: str, copies: tuple[str, ...] = ()
+        self, body: Any, properties: BasicProperties | None, exchange: str, key: str, cc_keys: tuple[str, ...] = ()
     ) -> None:
         self.body = body
         self.properties = properties
         self.exchange = exchange
         self.key = key
-        self.copies = copies
+        self.cc_keys = cc_keys
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -304,7 +303,7 @@ def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Mes
     message = Message(body, given, exchange, key)
     try:
         _check_expiration(given)
-        message.copies = _carbon_copies(given.headers)
+        message.cc_keys = _carbon_copies(given.headers)
     except ReplyError as error:
         return message, error
     return message, None
@@ -341,9 +340,9 @@ def _carbon_copies(headers: dict[str, Any] | None) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def delivered_properties(message: Message, returns: int) -> BasicProperties:
-    """A copy of the properties for one delivery. returns: how often it was requeued, where the queue counts that."""
+def delivered_properties(message: Message, requeues: int) -> BasicProperties:
+    """A copy of the properties for one delivery. requeues: how often it was requeued, where the queue counts that."""
     properties = fresh() if message.properties is None else copied(message.properties)
-    if returns:
-        properties.headers = {**(properties.headers or {}), "x-delivery-count": returns}
+    if requeues:
+        properties.headers = {**(properties.headers or {}), "x-delivery-count": requeues}
     return properties

@@ -355,7 +355,7 @@ class Exchanges:
 
     def route(self, exchange: Exchange, message: Message) -> Collection[Any]:
         """The queues for a message, each once."""
-        if not message.copies and not exchange.exchanges_bound:
+        if not message.cc_keys and not exchange.exchanges_bound:
             found: Any = exchange.matches(message, message.key)
             if found or exchange.alternate is None:
                 return found  # type: ignore[no-any-return]
@@ -369,7 +369,7 @@ class Exchanges:
         seen = {exchange}
         for source in pending:
             found: dict[Any, None] = {}
-            for key in (message.key, *message.copies):
+            for key in (message.key, *message.cc_keys):
                 found.update(dict.fromkeys(source.matches(message, key)))
             if not found and source.alternate is not None:
                 alternate = self.by_name.get(source.alternate)

@@ -29,7 +29,7 @@ from manytail._workpool import Dispatcher, serves_a_lane
 from manytail.broker._state import Delivery, VirtualHost
 from manytail.broker.exceptions import ReentrancyError
 
-_Call = tuple[Callable[..., object], tuple[Any, ...], bool]  # with its arguments, and `trusted` of Sections.after
+_Call = tuple[Callable[..., object], tuple[Any, ...], bool]  # with its arguments; trusted: it runs no user code
 _INERT = (bytes, str, int, float, type(None))  # bodies that run no code when they are freed
 
 
@@ -64,7 +64,7 @@ class Runtime(Sections):
         self.host.publish_dead_letters(time.monotonic(), time.time())
 
     def _after_section(self, calls: list[_Call] | None, dropped: list[Any] | None) -> None:
-        """Make the calls that were put off. Bodies are freed with `dropped`."""
+        """Make the calls of `after`. Bodies are freed with `dropped`."""
         if get_ident() == self.timers.ident:
             _off_the_timer_thread(calls or [], dropped or [])
         elif calls is not None:
@@ -176,7 +176,7 @@ class TimerList:
             del self._pending[index]
 
     def call_due(self, now: float) -> None:
-        """Make the calls that are due, for a thread that may run signal handlers."""
+        """Make the calls that are due, in a thread that may run signal handlers (Mailbox)."""
         while self._pending and self._pending[0].due <= now:
             timer = self._pending[0]
             timer.action(now)  # before it is dropped: a handler may raise in between
@@ -277,8 +277,8 @@ class Timers(TimerList):
 #                                      raises another error   the lane has no task; who ended the section gets the error
 #   either                             cancels it later       the lane has no task; the connection closes
 #
-# The next item of a lane without a task asks for one. If a RuntimeError did not close the connection, the task that has
-# served a block would go on as long as the lane has items, even if this keeps the interpreter from ending.
+# The next item of a lane without a task asks for one. Why a RuntimeError closes the connection: else the task that gets
+# it would serve on while any lane has items, and could keep the interpreter from ending.
 class _PendingTask:
     """Stands for the future of a task that is submitted after the section. The dispatcher is told of an error of submit
     as of a cancelled task."""
@@ -317,18 +317,18 @@ class Changes:
 
 
 class Pool:
-    """The lanes of one connection, and the executor that runs them. `refused` is called, once or more, when the
-    executor takes no more tasks. `owned`: the executor is the connection's own."""
+    """The lanes of one connection, and the executor that runs them. `executor_failed` is called, once or more, when
+    that takes no more tasks. `owned`: the executor is the connection's own."""
 
     in_caller = False  # no caller is there to get an exception of a callback
 
     def __init__(
-        self, executor: Executor, owned: bool, runtime: Runtime, refused: Callable[[BaseException], object]
+        self, executor: Executor, owned: bool, runtime: Runtime, executor_failed: Callable[[BaseException], object]
     ) -> None:
         self.executor = executor
         self._owned = owned
         self._runtime = runtime
-        self._refused = refused
+        self._executor_failed = executor_failed
         self._pool: Any = Dispatcher(self, on_error=lambda item, error: report(error))
 
     def lane(self, run: Callable[[Any], object], first: bool = False) -> Lane:  # first: as Mailbox.lane; not needed
@@ -340,7 +340,7 @@ class Pool:
     def at(self, due: float, action: Callable[[float], object]) -> Timer:
         return self._runtime.timers.at(due, action)
 
-    def turn(self) -> None:
+    def run_ready(self) -> None:
         """Nothing: callbacks do not need the caller's thread."""
 
     def end(self) -> None:
@@ -363,11 +363,11 @@ class Pool:
             if pending is not None:
                 pending.fail()
             if isinstance(error, RuntimeError):
-                self._refused(error)
+                self._executor_failed(error)
             if pending is None or not isinstance(error, RuntimeError):
                 raise
             return None
-        # What a signal handler raises in the standard library's Future leaves the lock of that held.
+        # Our own executor cancels nothing. And if a signal handler raises inside a Future, its lock stays held.
         if self._owned or not hasattr(future, "add_done_callback"):
             return None
         future.add_done_callback(self._on_done)
@@ -377,10 +377,10 @@ class Pool:
 
     def _on_done(self, future: Future[Any]) -> None:
         """Handle a task that the executor cancelled. Pools cancel under the lock that their submit() takes, and the end
-        of this connection may submit a task of another connection to the same pool. So `refused` runs in a thread."""
+        of this connection may submit a task of another one to the same pool. So `executor_failed` runs in a thread."""
         if future.cancelled():
             error = RuntimeError("the executor cancelled the task that was to run callbacks")
-            threading.Thread(target=self._refused, args=(error,), daemon=True).start()
+            threading.Thread(target=self._executor_failed, args=(error,), daemon=True).start()
 
     def inside(self) -> bool:
         """Whether the caller is a thread of the executor. Such a one must not wait for callbacks: it may be the only
@@ -440,7 +440,7 @@ class Addressee:
     Addressee, but has these attributes."""
 
     gone = False  # if true, items that have not begun are dropped
-    auto_ack = False  # if true, items that have not begun are in `buffer` too
+    auto_ack = False  # if true, items that have not begun are in its `buffer` too
     seen = 0  # the number of the last item that began
 
 

@@ -8,7 +8,7 @@ body may run user code. A ReplyError is raised before anything is changed; only 
 its end.
 
 An effect is a tuple. Its first item has a callable `target`, which is called with the effect:
-    (consumer, delivery tag, redelivered, message, returns)     deliver the message
+    (consumer, delivery tag, redelivered, message, requeues)    deliver the message
     (consumer, CANCELLED)                                       its queue was deleted: the consumer is cancelled
     (channel, 0, message)                                       a mandatory message reached no queue
     (queue,)                                                    call tick(now) at `queue.due`, or never if that is None
@@ -53,7 +53,7 @@ CANCELLED = 1 << 62  # in the place of a delivery tag, and greater than all of t
 class Delivery:
     """A message in one queue: ready, or unacknowledged on the channel that it was delivered to."""
 
-    __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "returns")
+    __slots__ = ("consumer", "entry", "expires_at", "message", "queue", "redelivered", "requeues")
     entry: Any  # the handle of its entry while it is taken; None after that, and unset before it is first taken
     consumer: Consumer | None  # the one whose credit it uses, while it is unacknowledged; None after a get()
 
@@ -61,7 +61,7 @@ class Delivery:
         self.message = message
         self.queue = queue
         self.redelivered = False
-        self.returns = 0  # how often it was requeued, for x-delivery-limit
+        self.requeues = 0  # how often it was requeued, for x-delivery-limit
         self.expires_at: float | None = None  # set when it has been enqueued
 
     def end(self) -> None:
@@ -233,11 +233,11 @@ class Queue(Destination):
         """Requeue unacknowledged deliveries. The caller calls `pump` once it has given back their credit."""
         for delivery in deliveries:
             delivery.redelivered = True
-            delivery.returns += self.arguments.quorum
+            delivery.requeues += self.arguments.quorum
             limit = self.arguments.delivery_limit
             if self.deleted:
                 self.host.end(delivery)
-            elif limit is not None and delivery.returns > limit:
+            elif limit is not None and delivery.requeues > limit:
                 self.end(delivery, "delivery_limit")
             else:
                 self._put_back(delivery)
@@ -544,10 +544,10 @@ class ChannelState:
             if self._limit and not consumer.queue.arguments.quorum:
                 self._volume += 1
                 self.at_limit = self._volume >= self._limit
-        self.host.effects.append((consumer, tag, delivery.redelivered, delivery.message, delivery.returns))
+        self.host.effects.append((consumer, tag, delivery.redelivered, delivery.message, delivery.requeues))
 
     def get(self, name: str, auto_ack: bool, now: float) -> tuple[int, bool, Message, int, int] | None:
-        """The first message of a queue: delivery tag, redelivered, message, returns, and how many are left."""
+        """The first message of a queue: delivery tag, redelivered, message, requeues, and how many are left."""
         queue = self.queue(name)
         if queue.single_active and queue.arguments.quorum:
             resource_locked(f"queue {queue.name!r} of type quorum has x-single-active-consumer: no basic.get")
@@ -561,7 +561,7 @@ class ChannelState:
         else:
             delivery.consumer = None
             self.unacked[tag] = delivery
-        return tag, delivery.redelivered, delivery.message, delivery.returns, queue.ready
+        return tag, delivery.redelivered, delivery.message, delivery.requeues, queue.ready
 
     # settling
     def settle(self, how: str, tag: int, multiple: bool, now: float) -> None:
@@ -916,7 +916,7 @@ def _dead_letter(message: Message, reason: str, queue: str, exchange: str, key: 
     properties.__dict__.pop("expiration", None)
     if key is not None:
         return Message(message.body, properties, exchange, key)
-    return Message(message.body, properties, exchange, message.key, message.copies)
+    return Message(message.body, properties, exchange, message.key, message.cc_keys)
 
 
 def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, time: datetime) -> None:

@@ -208,9 +208,9 @@ class Channel(Closable):
             elif item[1] is CANCELLED:
                 self._notify_cancelled(addressee)
             else:
-                _, tag, redelivered, message, returns = item
+                _, tag, redelivered, message, requeues = item
                 method = _Deliver(addressee.tag, tag, redelivered, message.exchange, message.key)
-                addressee.callback(self, method, delivered_properties(message, returns), message.body)
+                addressee.callback(self, method, delivered_properties(message, requeues), message.body)
         except BaseException as error:
             if self._connection._dispatch.in_caller:
                 raise
@@ -398,9 +398,9 @@ class Channel(Closable):
         return consumer
 
     def _delivered(self, effect: Any) -> tuple[Basic.Deliver, BasicProperties, Any]:
-        consumer, tag, redelivered, message, returns = effect
+        consumer, tag, redelivered, message, requeues = effect
         method = _Deliver(consumer.tag, tag, redelivered, message.exchange, message.key)
-        return method, delivered_properties(message, returns), message.body
+        return method, delivered_properties(message, requeues), message.body
 
     def start_consuming(self) -> None:
         """Wait until this channel has no consumers and their callbacks have ended. The callbacks of a
@@ -448,11 +448,11 @@ class Channel(Closable):
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
         made, refusal = self._subscriber(None, auto_ack, exclusive, consumer_tag, arguments)
         consumer: Subscriber = self._call(self._generate, params, made, refusal)
-        left = 0  # how many are yielded before callbacks have their turn again
+        left = 0  # how many are yielded before callbacks run again
         while consumer is self._generator:
             came = True
             if left <= 0:
-                self._connection._dispatch.turn()
+                self._connection._dispatch.run_ready()
                 came = self._changed.wait_until(
                     lambda: consumer.buffer or consumer is not self._generator, inactivity_timeout
                 )
@@ -509,9 +509,9 @@ class Channel(Closable):
         taken = self._call(self._state.get, require_string(queue, "queue"), bool(auto_ack), _monotonic())
         if taken is None:
             return None, None, None
-        tag, redelivered, message, returns, left = taken
+        tag, redelivered, message, requeues, left = taken
         method = Basic.GetOk(tag, redelivered, message.exchange, message.key, left)
-        return method, delivered_properties(message, returns), message.body
+        return method, delivered_properties(message, requeues), message.body
 
     # --------------------------------------------------------------------------------------------- exchanges and queues
     def exchange_declare(

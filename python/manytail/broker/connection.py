@@ -135,7 +135,7 @@ class Connection(Closable):
         self._broker._forget(self)
         self._dispatch.end()
 
-    def _executor_refused(self, error: BaseException) -> None:
+    def _executor_failed(self, error: BaseException) -> None:
         """The executor takes no more tasks, so no callback could run: close."""
         reason = exceptions.AMQPConnectionError(f"the executor of the connection refused a task: {error}")
         reason.__cause__ = error
@@ -285,7 +285,7 @@ class Broker:
             workers = (os.cpu_count() or 1) if max_workers is None else max_workers
             executor = KeyedExecutor(workers, thread_name_prefix="manytail-broker")
         connection = Connection()
-        self._connect(connection, Pool(executor, owned, self._runtime, connection._executor_refused))
+        self._connect(connection, Pool(executor, owned, self._runtime, connection._executor_failed))
         return connection
 
     def _connect(self, connection: Connection, dispatch: Pool | Mailbox) -> None:

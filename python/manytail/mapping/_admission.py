@@ -194,9 +194,9 @@ class Admission:
         self.retry(item)
 
     def secure_slot(self, item: Work) -> None:
-        """No more urgent item takes the slot of this one back."""
-        if item.lane.ready:
-            item.lane.ready = [other for other in item.lane.ready if other[1] is not item]
+        """From here on no more urgent item can take the slot of this one."""
+        if item.lane.unsecured:
+            item.lane.unsecured = [other for other in item.lane.unsecured if other[1] is not item]
 
     def has_ready(self, lane: Lane) -> bool:
         return any(queue.qsize() for queue, _ in lane.queues.values())
@@ -242,8 +242,8 @@ class Admission:
         """Ready items whose key is paused. 0 without keys, because no other key can start instead."""
         return self._paused() if self._keyed else 0
 
-    def paused_calls_of_all(self) -> int:
-        """Without keys: the ready items while everything is paused."""
+    def paused_without_keys(self) -> int:
+        """The ready items while everything is paused. 0 with keys."""
         return 0 if self._keyed else self._paused()
 
     def _paused(self) -> int:
@@ -335,7 +335,7 @@ class Admission:
                 return
             if self._by_priority:
                 _, number, _ = heappop(waiting)
-                lane.ready.append((number, item))
+                lane.unsecured.append((number, item))
             else:
                 waiting.popleft()
             self.without_slot -= 1
@@ -354,18 +354,18 @@ class Admission:
         """Free the slot of a ready item that no worker has taken and that is less urgent than the first waiting one. Of
         the least urgent ones take the last in input order: it is to start after the others. Returns whether there was
         one. Call it when all slots of the key are in use."""
-        while lane.waiting and lane.ready:
-            entry = max(lane.ready, key=_least_urgent)
+        while lane.waiting and lane.unsecured:
+            entry = max(lane.unsecured, key=_least_urgent)
             number, item = entry
             if item.priority <= lane.waiting[0][0]:
                 return False
-            lane.ready.remove(entry)
+            lane.unsecured.remove(entry)
             if item.attempts == 0 and item.deferred is None and lane.queues[item.priority][0].discard(item):
-                self._give_back_slot(item, number)
+                self._move_to_waiting(item, number)
                 return True
         return False
 
-    def _give_back_slot(self, item: Work, number: int) -> None:
+    def _move_to_waiting(self, item: Work, number: int) -> None:
         lane = item.lane
         heappush(lane.waiting, (item.priority, number, item))
         self.without_slot += 1

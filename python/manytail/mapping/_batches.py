@@ -17,25 +17,25 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 
-from ._item import Batch, Item, Work
+from ._item import Item, ItemBatch, Work
 
 
-class Former:
+class BatchFormer:
     """The batches of one map that are not full and not started."""
 
     def __init__(self, size: int, linger: float, in_order: bool) -> None:
         self._size = size
         self._linger = linger
         self._in_order = in_order
-        self._open: dict[Hashable, Batch] = {}
-        self._lingering: dict[Batch, float] = {}
+        self._open: dict[Hashable, ItemBatch] = {}
+        self._lingering: dict[ItemBatch, float] = {}
 
     @property
     def due(self) -> float:
         """When `release` must be called; infinite: not at all."""
         return next(iter(self._lingering.values()), math.inf)
 
-    def add(self, items: Iterable[Item], now: float) -> list[Batch]:
+    def add(self, items: Iterable[Item], now: float) -> list[ItemBatch]:
         """Add items. Returns the batches that go to the admission."""
         released = []
         for item in items:
@@ -44,7 +44,7 @@ class Former:
                 batch = self._open[place]
                 batch.items.append(item)
             else:
-                batch = self._open[place] = Batch([item])
+                batch = self._open[place] = ItemBatch([item])
                 if self._linger:
                     self._lingering[batch] = now + self._linger
                 else:
@@ -55,26 +55,26 @@ class Former:
                     released.append(batch)
         return released
 
-    def release(self, now: float) -> list[Batch]:
+    def release(self, now: float) -> list[ItemBatch]:
         """The batches that have waited long enough."""
         released = [batch for batch, due in self._lingering.items() if due <= now]
         for batch in released:
             del self._lingering[batch]
         return released
 
-    def close(self, batch: Batch) -> None:
+    def close(self, batch: ItemBatch) -> None:
         """The batch starts: no further item joins it."""
         place = self._place(batch)
         if place in self._open and self._open[place] is batch:
             del self._open[place]
 
-    def drain(self) -> list[Batch]:
+    def drain(self) -> list[ItemBatch]:
         """All batches that are not in the admission."""
         batches = list(self._lingering)
         self._lingering.clear()
         return batches
 
-    def drain_lane(self, lane: Hashable) -> list[Batch]:
+    def drain_lane(self, lane: Hashable) -> list[ItemBatch]:
         """The batches of that lane that are not in the admission."""
         batches = [batch for batch in self._lingering if batch.lane is lane]
         for batch in batches:

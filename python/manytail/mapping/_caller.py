@@ -21,7 +21,7 @@ from manytail._sync import Held
 from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
 from ._map import Plan, plan_of
-from ._runner import Runner, insist
+from ._runner import Runner, insist, no_step
 from ._types import Stats
 from ._window import WINDOW_LIMIT
 
@@ -137,8 +137,8 @@ class Caller(Generic[_T, _R]):
             call.future.cancel()
             runner.forget(call)
             raise
-        if call.refused is not None:
-            raise call.refused
+        if call.refusal is not None:
+            raise call.refusal
         self._meter.sample()
         return call.future
 
@@ -161,7 +161,7 @@ class Caller(Generic[_T, _R]):
             if not runner.interrupts_itself():
                 runner.flush()
         except BaseException:
-            runner.report(int)
+            runner.report(no_step)
             raise
 
     def __enter__(self) -> Self:

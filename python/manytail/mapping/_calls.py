@@ -37,9 +37,9 @@ from typing import Any
 from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
-from ._item import Batch, Item, Work, add_note
+from ._item import Item, ItemBatch, Work, add_note
 from ._loop_runner import LoopRunner
-from ._runner import Runner
+from ._runner import Runner, no_step
 from ._thread_runner import ThreadRunner
 from ._threads import Thread, holds_lock_of
 from ._window import WINDOW_LIMIT
@@ -68,7 +68,7 @@ _BEGIN = object()  # the claim of all who want a call to begin: its worker, and 
 class Call(Item):
     """An item that was handed in, for one who waits."""
 
-    __slots__ = ("_claims", "begins", "came", "direct", "entry", "refused")
+    __slots__ = ("_claims", "begins", "came", "direct", "entry", "refusal")
 
     waits_for_entry = False
 
@@ -79,7 +79,7 @@ class Call(Item):
         self.came = False  # its arrival is handled
         self.direct = False  # it goes past the scheduler, which does not know it
         self.entry: Event | None = None  # set when the window has room for it; None: it had
-        self.refused: BaseException | None = None  # the Caller had ended before
+        self.refusal: BaseException | None = None  # the Caller had ended before
 
     def decide(self, by: object) -> bool:
         """Whether the caller decides what becomes of this item. by: who asks. The same one gets the same answer, so one
@@ -143,7 +143,7 @@ class WaitedCall(Call):
 
 
 class CallFuture(Future[Any]):
-    """A Future whose callbacks may be put off until others are settled."""
+    """A Future whose callbacks may run later, when others are settled."""
 
     def _invoke_callbacks(self) -> None:
         if here.kept is None:  # the user's own `cancel`
@@ -259,8 +259,8 @@ class CallRunner(Runner):
     # ------------------------------------------------------------------------------------------------ under the lock
     def _came(self, call: Call, by: Item | None) -> None:
         if self._ending or self.scheduler.halted:
-            call.refused = self._refusal()
-            self._dropped.append((call, call.refused, False))
+            call.refusal = self._refusal()
+            self._dropped.append((call, call.refusal, False))
             return
         call.came = True
         if by is None and self.scheduler.room() <= self._looking:
@@ -322,6 +322,7 @@ class CallRunner(Runner):
                 scheduler.dispatch(self.now())  # batches that are not full start now
 
     def _nest(self, call: Call, by: Item) -> None:
+        """Of the calls that are waited for, leave out what can begin, until nothing more can. The rest is stuck."""
         stuck = {**self._awaited, call: by}
         while begun := [one for one in stuck if self._can_begin(one, set(stuck.values()))]:
             for one in begun:
@@ -350,9 +351,9 @@ class CallRunner(Runner):
         failing = self._failure is not None
         try:
             super()._handle()
-            # The failure is that of an interrupted event, or of successes that were handled together. They are lost,
-            # with their calls. Where the Caller had stopped before, `_stop` is not called again, and these calls are
-            # in `open` alone.
+            # The failure is that of an interrupted event, or of successes that were handled together. They are lost:
+            # their calls are in `open` alone. Where the Caller had stopped before, `_stop` does not come again to drop
+            # them.
             if failing and self.stopping:
                 self._drop(final=not self.workers.busy())
         except BaseException as error:
@@ -369,7 +370,7 @@ class CallRunner(Runner):
     def forget(self, call: Call) -> None:
         """Who has handed it in, or was about to, was interrupted. What that one had to handle is handled here."""
         self.open.discard(call)
-        self.report(int)
+        self.report(no_step)
 
     def end(self) -> None:
         """Nothing more is handed in. What was is called."""
@@ -407,6 +408,7 @@ class CallRunner(Runner):
         if isinstance(item, Call) and item.begin():
             return False
         members: Any = item.members()
+        # An item of a batch that has its result or an error is not called. An item alone may have that of its `drop`.
         asked = [each for each in members if not each.known and (each is item or each.error is None)]
         gone = [each for each in asked if not each.begin()]
         for each in gone:
@@ -414,7 +416,7 @@ class CallRunner(Runner):
         if gone and len(gone) == len(members):
             if gone[0].direct:
                 self._events.append((self._adopt, gone[0]))
-            self._refuse(item, [each.error for each in gone])
+            self._report_uncalled(item, [each.error for each in gone])
             return True
         return False
 
@@ -531,9 +533,9 @@ class ThreadCalls(CallRunner, ThreadRunner):
         super().__init__(*arguments, **keywords)
         scheduler = self.scheduler
         is_plain = scheduler.is_plain and self.memory is None and not self.options.is_async
-        is_plain = is_plain and scheduler.window.size >= WINDOW_LIMIT  # which limits no calls that threads wait for
-        # What a direct call passes through. None: no call is direct.
-        self._entry = (self.direct.add, scheduler.admission.put) if is_plain else None
+        is_plain = is_plain and scheduler.window.size >= WINDOW_LIMIT  # more than there are threads: it limits none
+        # What a direct call goes through. None: no call is direct.
+        self._direct_steps = (self.direct.add, scheduler.admission.put) if is_plain else None
         self._succeeded: list[list[int]] = []  # how many direct calls have, by worker
 
     @property
@@ -575,10 +577,10 @@ class ThreadCalls(CallRunner, ThreadRunner):
         if by is None:
             if self.held_here():
                 raise RuntimeError("a call in a signal handler that has interrupted this Caller's own work")
-            if self._entry is None or self._ending or self.scheduler.halted:
+            if self._direct_steps is None or self._ending or self.scheduler.halted:
                 self.hand_in(call)
             else:
-                self._hand_to_workers(call, self._entry)
+                self._hand_to_workers(call, self._direct_steps)
             call.wait()
             return
         if self.options.is_async:
@@ -590,28 +592,28 @@ class ThreadCalls(CallRunner, ThreadRunner):
         finally:
             self.unnest(call)
 
-    def _hand_to_workers(self, call: WaitedCall, entry: tuple[Callable[[Call], object], ...]) -> None:
-        """Hand it in past the scheduler. No signal handler runs between the steps of `entry`, which the interpreter
-        does not carry out: each call in `direct` is in the queue, and is taken out by the worker that gets it."""
+    def _hand_to_workers(self, call: WaitedCall, steps: tuple[Callable[[Call], object], ...]) -> None:
+        """Hand it in past the scheduler. No signal handler runs between the steps, which the interpreter does not carry
+        out: each call in `direct` is in the queue, and is taken out by the worker that gets it."""
         call.direct = call.came = True
         try:
-            deque(map(_call, entry, (call, call)), 0)
+            deque(map(_call, steps, (call, call)), 0)
         except ShutDown:  # the Caller has ended since the caller of this looked
             self.direct.discard(call)
-            if call.decide(entry):  # else its end has dropped the call
+            if call.decide(steps):  # else its end has dropped the call
                 raise self._refusal() from None
         if self.workers.lacks(len(self.direct) + self.scheduler.window.in_flight):
             self.report(self.workers.items_came, 1)
 
     def succeeded(self, item: Item) -> None:
-        if self._entry is None or not (isinstance(item, WaitedCall) and item.direct):
+        if self._direct_steps is None or not (isinstance(item, WaitedCall) and item.direct):
             super().succeeded(item)
             return
         item.done = True
         here.succeeded[0] += 1
         self.direct.discard(item)
         if self._ending:
-            self.report(int)  # `close` may wait for this one
+            self.report(no_step)  # `close` may wait for this one
         item._set()
 
     def failed(self, item: Work, error: BaseException) -> None:
@@ -627,7 +629,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
             return
         self.open.add(call)
         self._events.append((self._came, call, by))
-        self.locked(int)
+        self.locked(no_step)
         if call.entry is not None:
             call.entry.wait()
 
@@ -740,7 +742,7 @@ class LoopCalls(CallRunner, LoopRunner):
     def failed(self, item: Work, error: BaseException) -> None:
         if not isinstance(error, asyncio.CancelledError) or self._is_awaited(item):
             super().failed(item, error)
-        elif isinstance(item, Batch):
+        elif isinstance(item, ItemBatch):
             self._report_batch(item, self.scheduler.lost(item, error))
         else:
             self._report_failure(item, self.scheduler.failure(error))

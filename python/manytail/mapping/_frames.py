@@ -3,7 +3,7 @@ rows of a batch. It imports no other private module of this package."""
 
 from ._idempotency import encode, idempotency_key
 from ._inline_runner import InlineRunner
-from ._item import Batch, Item, Unfit, Work, batch_result, deliver_call, note_of
+from ._item import Item, ItemBatch, Unfit, Work, batch_result, deliver_call, note_of
 from ._map import Results, cost_of, final_error, priority_of, runner_of
 from ._options import OPTIONS, Options, check
 from ._remember import BulkCodec, Memory
@@ -12,7 +12,7 @@ from ._thread_runner import ThreadRunner
 from ._workers import refuse_awaitable
 
 __all__ = [
-    "OPTIONS", "Batch", "BulkCodec", "InlineRunner", "Item", "Memory", "Options", "Results", "Scheduler",
+    "OPTIONS", "BulkCodec", "InlineRunner", "Item", "ItemBatch", "Memory", "Options", "Results", "Scheduler",
     "ThreadRunner", "Unfit", "Work", "batch_result", "check", "cost_of", "deliver_call", "encode", "final_error",
     "idempotency_key", "note_of", "priority_of", "refuse_awaitable", "runner_of",
 ]  # fmt: skip

@@ -1,9 +1,9 @@
 """The gate, between the admission's queue and the workers: decides which call starts now, where more than keys and
 priorities decides that.
 
-The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, a Batch of
-items, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free, its
-key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
+The admission says which call is next, the gate whether it may start now. A call is an item or, with `batch`, an
+ItemBatch, which is formed before it goes to the admission (`_batches`). A call passes the gate when a worker is free,
+its key's breaker allows it (`_breaker`), no equal item is being called (`_dedup`), and all limits have room for it
 (`_limits`). Then it is in `ready`, and a worker takes it. Like the scheduler, which owns it, the gate has no thread,
 clock or I/O, and no lock but those of limits that other maps use too.
 
@@ -19,17 +19,17 @@ clock or I/O, and no lock but those of limits that other maps use too.
     input_ended()            from here on no batch lingers
     recalled(item, now), uncalled(call, now)  a worker makes no call: the result is recorded, or its items fail
     stop(now)                the map ends: what calls in `ready` took of the limits is given back
-    ended(now)               its last call has ended
+    calls_ended(now)         its last call has ended
     failed_for_good(item)    no call of the item follows
     recheck(lane, now)       the time has come at which a call of this key may start
-    pause(lane, until)       no call of the key starts before `until`; its calls in `ready` go back
+    pause(lane, until, now)  no call of the key starts before `until`; its calls in `ready` go back
 
     effect                   what the scheduler does
     ready                    a queue of calls for workers
     handed                   if `hands_over` is set: the call of the worker that called `dispatch`, instead of `ready`
     grew                     more calls may run at once than before; the runner resets it
     refused, answered        items that failed, or got the result of an equal item, without a call. To refuse an item
-                             is to put it into `refused`
+                             is to put it into `refused`: it has no room in a limit, no time left, or an open breaker
     error                    why the map fails
     rechecks                 call `recheck` of that lane at that time
     wake_at                  call `dispatch` at that time, unless it is called earlier
@@ -60,10 +60,10 @@ from manytail import MultiQueue
 
 from ._adaptive import Adaptive
 from ._admission import Admission
-from ._batches import Former
+from ._batches import BatchFormer
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Batch, Item, Lane, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Work, flat, spent_of
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -145,10 +145,10 @@ class Gate:
         in_order = options.order == "key" and options.prioritised
         self._unit = (1.0,) * len(options.limits)  # what a call takes of limits without a cost
         self._counts_spent = options.wants_delivery or any(limit.name is not None for limit in options.limits)
-        self._former = Former(options.calls_items, linger, in_order)
+        self._former = BatchFormer(options.calls_items, linger, in_order)
         self._hurry = False  # the input has ended: no batch lingers
         self._breaks = options.breaker is not None
-        self._fails_fast = options.breaker is not None and options.breaker.when_open == "fail"
+        self._may_fail_fast = options.breaker is not None and options.breaker.when_open == "fail"
         self._keyed = self.owner is not None and self.owner.keyed
         self._has_lane_limits = self._breaks or self._keyed
         self._changed: dict[Lane, None] = {}  # lanes whose limits may allow a call again
@@ -162,7 +162,7 @@ class Gate:
 
     def to_run(self) -> int:
         """Calls that run or may run."""
-        return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_calls_of_all()
+        return len(self.starts) + self._admission.queue.qsize() + self._admission.paused_without_keys()
 
     def prepare(self, lane: Lane) -> None:
         """A new key: look its accounts up. In the reader's thread: runs the user's `__hash__` and `__eq__`. TypeError:
@@ -179,8 +179,8 @@ class Gate:
     def admit(self, items: list[Item], now: float) -> None:
         for item in items:
             item.passed, item.last_error = False, None
-        if self._fails_fast:
-            items = [item for item in items if not self._failed_fast(item, now)]
+        if self._may_fail_fast:
+            items = [item for item in items if not self._refuse_if_open(item, now)]
         self._admission.admit(self._former.add(items, now) if self._batched else items)
 
     def input_ended(self) -> None:
@@ -192,9 +192,9 @@ class Gate:
 
     def fails_fast(self, lane: Lane, now: float) -> bool:
         """Whether the waiting items of this key fail at once: its breaker is open, and the options say so."""
-        return self._fails_fast and lane.limits is not None and lane.limits.breaker.is_open(now)
+        return self._may_fail_fast and lane.limits is not None and lane.limits.breaker.is_open(now)
 
-    def _failed_fast(self, item: Item, now: float) -> bool:
+    def _refuse_if_open(self, item: Item, now: float) -> bool:
         """Refuse the item if the items of its key fail at once. Returns whether it did."""
         fails = self.fails_fast(item.lane, now)
         if fails:
@@ -203,7 +203,7 @@ class Gate:
 
     def _readmit(self, item: Item) -> None:
         """Admit an item without a slot again."""
-        call: Work = Batch([item]) if self._batched else item
+        call: Work = ItemBatch([item]) if self._batched else item
         call.passed = False
         self._admission.readmit(call)
 
@@ -245,7 +245,7 @@ class Gate:
         self._changed.clear()
         leaders, self.leaders = self.leaders, []
         for item in leaders:
-            if not self._failed_fast(item, now):
+            if not self._refuse_if_open(item, now):
                 self._readmit(item)
         if self._former.due < math.inf:
             due = math.inf if full or self._hurry else now
@@ -259,12 +259,12 @@ class Gate:
             self._take_out(call)
             self._pass(call)
             self._admission.finished(call)
-        elif isinstance(call, Batch):
+        elif isinstance(call, ItemBatch):
             call.items = chosen
         return bool(chosen)
 
     def _is_called(self, item: Item) -> bool:
-        """Whether fn is to get the item. If not, it has the result of an equal item, or follows one that is called."""
+        """Whether fn is to get the item. If not, it follows an equal item, or has its result and is in `answered`."""
         if self._dedup is None:
             return True
         if self._dedup.answered(item):
@@ -297,7 +297,7 @@ class Gate:
             if limits.until > now:
                 self.recheck(lane, now)
         self._pass(call)
-        if lane.ready:  # some of its slots may be taken back
+        if lane.unsecured:
             self._admission.secure_slot(call)
         self.starts[call] = start
         if self._within < math.inf:
@@ -333,8 +333,8 @@ class Gate:
         return False
 
     def has_room_beside(self, call: Item, holders: Iterable[Work]) -> bool:
-        """For a call that fn hands in: whether each Concurrency, and each Budget of this process, has room for it while
-        these calls run, or would refuse it."""
+        """For a call that fn hands in: whether it waits for none of these calls. It would if a Concurrency, or a Budget
+        of this process, had room for it only after their end."""
         if self.owner is None:
             return True
         accounts = call.lane.accounts if self.owner.keyed else self.owner.accounts
@@ -397,7 +397,7 @@ class Gate:
     def _halve_or_refuse(self, call: Work, answer: Never, cost: float) -> None:
         """There will never be room for the next call: halve a batch, refuse an item."""
         self._take_out(call)
-        if isinstance(call, Batch) and len(call.items) > 1:
+        if isinstance(call, ItemBatch) and len(call.items) > 1:
             self._admission.secure_slot(call)
             self._halve(call, call.attempts, call.passed)
             return
@@ -405,7 +405,7 @@ class Gate:
         self._admission.finished(call)
         item, limit = call.members()[0], answer.account.limit
         retried = isinstance(limit, Budget) and item.last_error is not None
-        error: Any = item.last_error if retried else limit.refusal(cost)
+        error: Any = item.last_error if retried else limit.refusal(cost)  # fn's own error says more
         self.refused.append((item, error))
 
     def _handle_wakes(self, now: float) -> None:
@@ -442,7 +442,7 @@ class Gate:
         said = spent_of(call) if self._options.wants_delivery else {}
         amounts = []
         for index, limit in enumerate(self.owner.limits):
-            name = "" if limit is self._options.settled_limit and "" in said else limit.name
+            name = "" if limit is self._options.settled_limit and "" in said else limit.name  # "": see `spent_of`
             if name in said:
                 amount = said[name]
             else:
@@ -462,7 +462,7 @@ class Gate:
             if self._ready.discard(call):
                 self._undo(self.starts.pop(call, start), now)
 
-    def ended(self, now: float) -> None:
+    def calls_ended(self, now: float) -> None:
         for call, start in list(self.starts.items()):
             (self._settle(start, call, now) if start.begun else self._undo(start, now))
             start.is_settled = True  # the end of an abandoned call may be reported later
@@ -476,7 +476,7 @@ class Gate:
             self._former.close(call)  # type: ignore[arg-type]
 
     def _pass(self, call: Work) -> None:
-        """The call passes, or ends without a start. Report it as started once, for other items of its key."""
+        """The call passes, or ends without a start. At its first time, other items of its key may become ready."""
         if not call.passed:
             call.passed = True
             if self._admission.reports_starts:
@@ -508,7 +508,7 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ calls end
     def overdue(self, call: Work) -> None:
-        """Nothing: only an AdaptiveGate asks."""
+        """Nothing: only an AdaptiveGate notes it."""
 
     def succeeded(self, item: Item, now: float) -> None:
         start = self._end(item)
@@ -519,7 +519,7 @@ class Gate:
         if self._dedup is not None:
             self._answer_followers(item)
 
-    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
+    def returned(self, batch: ItemBatch, verdicts: Sequence[Any], now: float) -> None:
         """The call of a batch has ended. verdicts: None for each item with a result, else its verdict. For the breaker
         the call succeeded if one of the items that fn got did."""
         start = self._end(batch)
@@ -540,7 +540,7 @@ class Gate:
                 self._answer_followers(item)
 
     def deferred(self, call: Work, now: float) -> None:
-        """A budget gets the cost back, and the call says nothing about its key."""
+        """A Budget gets the cost back, and the breaker does not count the call."""
         start = self._end(call)
         self._settle(start, call, now, (0.0,) * len(start.costs))
         if self._breaks:
@@ -553,20 +553,20 @@ class Gate:
             self._count_failure(call.lane, start, now)
 
     def _count_failure(self, lane: Lane, start: Start, now: float) -> None:
-        if lane.limits.breaker.failed(start.period, now):
+        if lane.limits.breaker.failed(start.period, now):  # it opened
             self._recheck_later(lane)
             self.recheck(lane, now)
             self._withdraw(lane, now)
 
-    def split(self, batch: Batch) -> None:
+    def split(self, batch: ItemBatch) -> None:
         """Admit the halves of the batch, each as a call with its own retries."""
         self._halve(batch, 0, True)
 
-    def _halve(self, batch: Batch, attempts: int, passed: bool) -> None:
+    def _halve(self, batch: ItemBatch, attempts: int, passed: bool) -> None:
         """The first half keeps the slot. Both precede new items."""
         middle = len(batch.items) // 2
-        first = Batch(batch.items[:middle], attempts, batch.priority)
-        second = Batch(batch.items[middle:], attempts, batch.priority)
+        first = ItemBatch(batch.items[:middle], attempts, batch.priority)
+        second = ItemBatch(batch.items[middle:], attempts, batch.priority)
         self._admission.readmit(second)
         first.passed = passed
         self._admission.retry(first)
@@ -600,8 +600,9 @@ class Gate:
 
     # ------------------------------------------------------------------------------------------------ keys at a limit
     def pause(self, lane: Lane, until: float, now: float) -> None:
+        """Without keys the map's rates pause too, for all maps that use them."""
         self._admission.pause(lane, until)
-        self._recheck_later(lane)
+        self._recheck_later(lane)  # a pause of 0 seconds ends there
         if self.owner is not None and not self._options.keyed:
             self.owner.pause(until)
         self._withdraw(lane, now)
@@ -644,7 +645,7 @@ class Gate:
         """Take out the waiting items of a key whose breaker is open. None of them holds a slot afterwards."""
         calls = [*self._former.drain_lane(lane), *self._admission.drain_lane(lane)]
         for call in calls:
-            if isinstance(call, Batch):
+            if isinstance(call, ItemBatch):
                 self._former.close(call)
         return flat(calls)
 
@@ -683,8 +684,8 @@ class AdaptiveGate(Gate):
         self._tell(self.starts[item], succeeds=True, is_too_much=False)
         super().succeeded(item, now)
 
-    def returned(self, batch: Batch, verdicts: Sequence[Any], now: float) -> None:
-        is_too_much = any(verdict is not None and verdict.is_called_again for verdict in verdicts)
+    def returned(self, batch: ItemBatch, verdicts: Sequence[Any], now: float) -> None:
+        is_too_much = any(verdict is not None and verdict.is_too_much for verdict in verdicts)
         self._tell(self.starts[batch], succeeds=None in verdicts, is_too_much=is_too_much)
         super().returned(batch, verdicts, now)
 

@@ -36,7 +36,7 @@ from ._exchange import Exchange
 from ._item import Item, Work
 from ._loop_runner import retrieve
 from ._progress import InlineTicker
-from ._runner import Runner
+from ._runner import Runner, no_step
 from ._scheduler import Scheduler, Verdict
 from ._thread_runner import wait_for_databases
 from ._workers import enter_setup, enter_setup_async, exit_arguments
@@ -321,7 +321,7 @@ class InlineRunner(Runner):
         self.stop(cancel)
         if not self.held_here():
             self._leave()
-            self.locked(int)
+            self.locked(no_step)
 
     def drop(self) -> None:
         super().drop()

@@ -16,7 +16,7 @@ class Lane:
 
     __slots__ = (
         "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
-        "pinned", "queues", "ready", "recheck_at", "shown", "unstarted", "waiters", "waiting", "weight",
+        "pinned", "queues", "recheck_at", "shown", "unsecured", "unstarted", "waiters", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -27,8 +27,8 @@ class Lane:
         self.waiting = waiting
         self.line: deque[Item] = deque()  # for order="key": items in input order, until they are emitted
         self.queues: dict[float, list[Any]] = {}  # priority -> [sub-queue, items that are ready, running or resting]
-        # Where waiting items go by priority: items with a slot that may be taken back, and their numbers.
-        self.ready: list[tuple[int, Work]] = []
+        # Where waiting items go by priority: items whose slot a more urgent one may take, and their numbers.
+        self.unsecured: list[tuple[int, Work]] = []
         self.level: float = 0  # the priority of the unstarted items
         self.paused_until = -math.inf
         self.limits: Any = None  # the gate's limits of this key
@@ -36,7 +36,7 @@ class Lane:
         self.waiters: Any = None  # what waits for each of them
         self.recheck_at = math.inf  # when the gate rechecks its limits; a timer is set
         self.pinned = False  # a limit of this key, or its pause, is in force: the lane is kept although it is idle
-        self.assigned = self.emitted = self.held = self.unstarted = 0
+        self.assigned = self.emitted = self.held = self.unstarted = 0  # see the invariants of `_admission`
 
 
 class Item:
@@ -87,11 +87,11 @@ class Item:
         return [self]
 
 
-class Batch:
+class ItemBatch:
     """The items of one call. They have one key and, unless calls of a key start in input order, one priority.
 
     `attempts` counts the calls of the batch. A part that is called again continues the count. A half of a split batch
-    starts at 0. What has the name that it has in an item means the same.
+    starts at 0. The other attributes mean what they mean in an Item.
     """
 
     __slots__ = (
@@ -133,10 +133,10 @@ class Batch:
         return [next(called) if self.is_called(item) else one for item, one in zip(self.items, known, strict=True)]
 
     def __repr__(self) -> str:
-        return f"Batch({[item.value for item in self.items]})"
+        return f"ItemBatch({[item.value for item in self.items]})"
 
 
-Work = Item | Batch  # what a worker takes for one call
+Work = Item | ItemBatch  # what a worker takes for one call
 
 
 def spent_of(call: Work) -> dict[str, float]:
@@ -154,7 +154,7 @@ def deliver_call(
     last = max(call.to_call(), key=lambda item: item.attempts)
     key = call.key if key is None else key
     error = getattr(last, "last_error", None)
-    batch = isinstance(call, Batch)
+    batch = isinstance(call, ItemBatch)
     call.delivery = Delivery(last.attempts, task_attempt, key, error, batch=batch, identify=identify, names=names)
     return call.delivery
 

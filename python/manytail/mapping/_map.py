@@ -33,7 +33,7 @@ from manytail._timings import now
 from . import _options
 from ._idempotency import idempotency_key
 from ._inline_runner import InlineRunner
-from ._item import Batch, Item, Work, add_note, batch_result, deliver_call
+from ._item import Item, ItemBatch, Work, add_note, batch_result, deliver_call
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
@@ -198,7 +198,7 @@ class Plan:
     def _call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         fn, delivers = self.fn, self.options.wants_delivery
 
-        def call(batch: Batch) -> Any:
+        def call(batch: ItemBatch) -> Any:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
@@ -206,7 +206,7 @@ class Plan:
                 extra = {"delivery": delivery, **resource} if delivers else resource
                 return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
 
-        async def call_async(batch: Batch) -> Any:
+        async def call_async(batch: ItemBatch) -> Any:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
@@ -221,8 +221,8 @@ class Plan:
         items = call.to_call()
         if self.options.identifies:
             keys = [item.identity for item in items]
-            identify: Callable[[], Any] = (lambda: keys) if isinstance(call, Batch) else (lambda: keys[0])
-        elif isinstance(call, Batch):
+            identify: Callable[[], Any] = (lambda: keys) if isinstance(call, ItemBatch) else (lambda: keys[0])
+        elif isinstance(call, ItemBatch):
             identify = partial(self._identities, [item.value for item in items])
         else:
             identify = partial(self.identity, items[0].value)
@@ -416,8 +416,8 @@ class Results(Iterator[_R]):
         if not runner.stopping and not self._scheduler.over:
             return
         runner.close()
-        if runner.stopped:
-            runner.locked(self._scheduler.release)
+        if runner.stopped_by_user:
+            runner.locked(self._scheduler.emit_done)
         if not self._output:
             runner.flush()
             self._end()
@@ -459,7 +459,7 @@ class Results(Iterator[_R]):
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
         ones. Returns at once; also for a signal handler."""
-        self._runner.stopped = True
+        self._runner.stopped_by_user = True
         self._runner.stop()
 
     def stats(self) -> Stats:
@@ -549,8 +549,8 @@ class AsyncResults(AsyncIterator[_R]):
             await runner.output_changed.wait()  # type: ignore[attr-defined]
         if not scheduler.output and runner.stopping:
             await runner.coroutines.ended()  # results before the failed item may still come
-            if runner.stopped:
-                runner.locked(scheduler.release)
+            if runner.stopped_by_user:
+                runner.locked(scheduler.emit_done)
         if self._over:  # closed meanwhile
             raise StopAsyncIteration
         if scheduler.output:
@@ -571,7 +571,7 @@ class AsyncResults(AsyncIterator[_R]):
             self._over, self._items = True, None
             return
         runner = self._run.runner
-        runner.stopped = runner.scheduler.halted = True
+        runner.stopped_by_user = runner.scheduler.halted = True
         runner.from_thread(runner.stop)
 
     def stats(self) -> Stats:

@@ -73,8 +73,8 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class HttpErrors:
-    """The `on` of a Retry. One of `statuses` with a Retry-After is a RetryLater, without it an attempt; so is an error
-    of the connection. Everything else fails at once, unless `also` names it."""
+    """The `on` of a Retry. An error with one of `statuses` is a RetryLater if it has a Retry-After, else it is tried
+    again, as is an error of the connection. Everything else fails at once, unless `also` names it."""
 
     statuses: tuple[int, ...]
     also: On
@@ -122,9 +122,9 @@ class Retry(Policy):
     ) -> Retry:
         """For an fn that raises what HTTP clients raise: urllib, requests, httpx, aiohttp, and SDKs made of them.
 
-        One of `statuses` with a Retry-After header (seconds, or an HTTP date; retry-after-ms) is a RetryLater, without
-        it an attempt; another status fails at once. Without a status: a connection that failed or broke, or a timeout,
-        is an attempt. Everything else fails at once, unless `also` names it. Equal arguments make an equal Retry.
+        An error with one of `statuses` is a RetryLater if it has a Retry-After header (seconds, or an HTTP date;
+        retry-after-ms), else it is tried again, as is a timeout, or a connection that failed or broke, without a
+        status. Everything else fails at once, unless `also` names it. Equal arguments make an equal Retry.
 
         ValueError, TypeError: bad arguments.
         """

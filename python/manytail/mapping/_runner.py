@@ -32,7 +32,7 @@ from weakref import WeakMethod
 
 from manytail._timings import Timings
 
-from ._item import Batch, Item, Work
+from ._item import Item, ItemBatch, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
@@ -44,13 +44,14 @@ _T = TypeVar("_T")
 _A = TypeVar("_A")
 
 ATTEMPTS = 3  # of `insist`
+no_step: Callable[[], object] = int  # only has events handled. C code, in which no signal handler runs
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
 SLACK = 32  # successes that may wait at most: what they hold is in no account of bytes
 
 
 def insist(step: Callable[[], object]) -> BaseException | None:
-    """Call a step that may be repeated until signal handlers let it end, for whom nobody can call again. Returns what
-    has interrupted it. The last of ATTEMPTS raises it."""
+    """Call a step, and again if a signal handler has interrupted it: for a caller that nobody calls again. Returns the
+    interruption. The last of ATTEMPTS raises it."""
     interruption = None
     for _ in range(ATTEMPTS - 1):
         try:
@@ -142,7 +143,7 @@ class Runner:
         self.call_with = call_with
         self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
         self.stopping = False  # the queue has been shut down
-        self.stopped = False  # by the user, who wants the results of running calls
+        self.stopped_by_user = False  # who wants the results of running calls
         self._timings: tuple[Timings, ...] = (scheduler.timings,)  # and those of the workers
         self._failure: BaseException | None = None  # set by `fail`, which must not need memory
         self.idle_since: float | None = None  # no item is in flight, and more input was asked for
@@ -262,13 +263,13 @@ class Runner:
                 return True
         return self.skip_late(item)
 
-    def _refuse(self, call: Work, errors: list[BaseException]) -> None:
+    def _report_uncalled(self, call: Work, errors: list[BaseException]) -> None:
         """Report the failure of all items of a call that is not made."""
         failures = [self.scheduler.failure(error) for error in errors]
         failures = [self._replaced(one, item) for one, item in zip(failures, call.members(), strict=True)]
         for failure, item in zip(failures, call.members(), strict=True):
             item.fatal = failure.fatal
-        self._report_end(failures, self.scheduler.refused, call, [failure.error for failure in failures], self.now())
+        self._report_end(failures, self.scheduler.uncalled, call, [failure.error for failure in failures], self.now())
 
     def skip_late(self, item: Work) -> bool:
         """Skip a call that the gate no longer allows."""
@@ -285,12 +286,12 @@ class Runner:
         scheduler = self.scheduler
         if scheduler.halted:
             return True
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             if not scheduler.expired:
                 return False
             self._report_failure(item, scheduler.failure(scheduler.deadline_exceeded()))
         elif item.error is not None:  # the recorded result cannot be read
-            self._refuse(item, [item.error])
+            self._report_uncalled(item, [item.error])
         elif item.known:
             self.report(scheduler.recalled, item, self.now())
         elif scheduler.expired:  # nothing was looked up
@@ -306,7 +307,8 @@ class Runner:
         events.append(item)
         if len(events) <= self._slack:
             return
-        for _ in iter(self._try_lock, False):  # `settle`, inlined because this runs once per item
+        # `settle`, inlined because this runs once per item. Without `_holder`: workers run no signal handlers.
+        for _ in iter(self._try_lock, False):
             try:
                 self._handle()
             finally:
@@ -335,14 +337,14 @@ class Runner:
 
     def failed(self, item: Work, error: BaseException) -> None:
         """Judge the error, and report the verdict. Without the lock, because `on` and `backoff` are user code."""
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             self._report_batch(item, self.scheduler.judge_batch(item, error, random.random()))
         else:
             self._report_failure(item, self.scheduler.judge(item, error, random.random()))
 
     def returned(self, batch: Work) -> None:
         """Replaces `succeeded` where a call gets a batch."""
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, ItemBatch)
         verdicts = self.scheduler.judge_results(batch, random.random())
         if self.memory is not None:
             for item, verdict in zip(batch.items, verdicts, strict=True):
@@ -350,7 +352,7 @@ class Runner:
                     self.memory.add(item)
         self._report_batch(batch, verdicts)
 
-    def _report_batch(self, batch: Batch, verdict: Verdict | list[Verdict | None]) -> None:
+    def _report_batch(self, batch: ItemBatch, verdict: Verdict | list[Verdict | None]) -> None:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
@@ -379,7 +381,7 @@ class Runner:
             self.scheduler.halted = True
         if any(verdict.defers for verdict in known):
             # Handle the deferral before the worker continues: otherwise it could take the next call of the same key.
-            self.locked(int)
+            self.locked(no_step)
         self.settle()
 
     # ------------------------------------------------------------------------------------------------ what threads call
@@ -427,7 +429,7 @@ class Runner:
 
     def _find_slack(self) -> float:
         """How many successes may wait: fewer than the consumer waits for, and so few that one more is handled before
-        a worker finds the queue empty. None where the first free slot has the reader asked for more."""
+        a worker finds the queue empty. 0 where the first free slot has the reader asked for more."""
         scheduler = self.scheduler
         if not (self._reading or self._pending or self.source or scheduler.ended):
             return 0
@@ -556,14 +558,14 @@ class Runner:
         scheduler.overdue.clear()
         unjudged, scheduler.unjudged = scheduler.unjudged, []
         self.go_on()
-        # The map ends: else the worker's replacement reports the call.
+        # The map ends, so no call follows: else the worker's replacement would report these.
         steps: list[Callable[[], object]] = [partial(self.timed_out, *each, final=True) for each in overdue]
-        return steps + [partial(self._condemn, *each) for each in unjudged]
+        return steps + [partial(self._ask_fatal, *each) for each in unjudged]
 
-    def _condemn(self, item: Item, error: BaseException) -> None:
-        """The item has failed without a call."""
+    def _ask_fatal(self, item: Item, error: BaseException) -> None:
+        """The item has failed without a call: does that end the map?"""
         verdict = self.scheduler.failure(error)
-        self._report_end([verdict], self.scheduler.condemned, item, verdict)
+        self._report_end([verdict], self.scheduler.judged, item, verdict)
 
     def timed_out(self, item: Work, error: BaseException, final: bool = False) -> None:
         """Report a call that ran out of time. final: no call follows, so `on` and `backoff` are not asked."""
@@ -571,7 +573,7 @@ class Runner:
         if delivery is not None:
             delivery._end()
         self._events.append((self._call_timed_out, item.began))
-        if isinstance(item, Batch):
+        if isinstance(item, ItemBatch):
             # A batch whose time is over is neither called again nor split.
             self._report_batch(item, self.scheduler.lost(item, error))
         elif final:
@@ -645,7 +647,7 @@ class Runner:
     def _stop(self) -> None:
         self.scheduler.halted = True
         self._gathers, self._slack = False, 0
-        self.scheduler.condemn_all()
+        self.scheduler.fail_unjudged()
         if self.owner is not None and self.scheduler.gate is not None:
             self.scheduler.gate.stop(self.now())
         self.scheduler.ready.shutdown(immediate=True)
@@ -671,7 +673,7 @@ class Runner:
 
     def _release_limits(self) -> None:
         if self.scheduler.gate is not None:
-            self.scheduler.gate.ended(self.now())
+            self.scheduler.gate.calls_ended(self.now())
 
     def is_woken(self) -> bool:
         """Whether limits may have room, and nobody has looked."""

@@ -23,11 +23,11 @@ and change at most the results of their call. The reader calls `assign`.
     input_ended(error)      the input has no more items, or raised                            over
     started(item, now)      a worker took the item; only where `reports_starts`               ready, wake_at, overdue
     succeeded(item, now)    the call returned; item.result is set                             ready, output
-    refused(call, errors, now)  a worker took it, and its items fail without a call           ready, output, halted
+    uncalled(call, errors, now) a worker took it, and its items fail without a call           ready, output, halted
     recalled(item, now)     a worker took the item and found its recorded result: no call     ready, output
     failed(item, verdict, now)  the call raised; the verdict is from judge                    ready, output, wake_at,
                                                                                               halted
-    condemned(item, verdict)    an item of `unjudged` was judged                              output, halted
+    judged(item, verdict)       an item of `unjudged` was judged                              output, halted
     tick(now)               time is `now`: to be called at wake_at or later                   ready, output, wake_at,
                                                                                               overdue, halted
     took(n)                 the consumer popped n items from `output`                         room()
@@ -47,7 +47,7 @@ and change at most the results of their call. The reader calls `assign`.
     overdue                 a list of (item, error): cancel or abandon this call; if it had not ended, report
                             failed(item, verdict of `give_up`), or returned(batch, `lost`)
     unjudged                a list of (item, error): it failed without a call, and the user's `fatal` is to be asked
-                            outside of locks: report condemned(item, verdict of `failure`)
+                            outside of locks: report judged(item, verdict of `failure`)
     halted                  start no call; let running ones end, report them, emit `output`, then raise `error`
 
 Invariants
@@ -70,7 +70,7 @@ from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
 from ._gate import AdaptiveGate, Gate
-from ._item import Batch, Item, Lane, Unfit, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Unfit, Work, flat, spent_of
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
@@ -103,8 +103,8 @@ class Verdict(NamedTuple):
         return self.kind is Kind.DEFER or self.pauses
 
     @property
-    def is_called_again(self) -> bool:
-        """Whether the call is deferred or tried again, or only deferred for too long."""
+    def is_too_much(self) -> bool:
+        """Whether the call was deferred or is to be tried again: it has asked too much of the other side."""
         return self.defers or self.kind is Kind.RETRY
 
 
@@ -302,7 +302,7 @@ class Scheduler:
     def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
         for name, amount in spent_of(call).items():
-            name = name or self.options.spent_names.costed[0]
+            name = name or self.options.spent_names.costed[0]  # "": see `spent_of`
             if name:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
@@ -324,7 +324,7 @@ class Scheduler:
         if self.gate is not None:
             self._apply_gate_effects()
 
-    def refused(self, call: Work, errors: list[Any], now: float) -> None:
+    def uncalled(self, call: Work, errors: list[Any], now: float) -> None:
         """A worker took the call and does not make it. errors: of each of its items. Its recorded result cannot be
         read, or who waits for it has gone."""
         if self.gate is not None:
@@ -366,7 +366,7 @@ class Scheduler:
             return Verdict(Kind.FAIL, error=error, fatal=True)
         if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
             return Verdict(Kind.FAIL, error=error)
-        answer = retry.answer(error)
+        answer = retry.answer(error)  # of a callable also after the last attempt: it may defer the item
         if isinstance(answer, RetryLater):
             return self._defer(item, answer, error)
         if attempt > retry.times or not answer:
@@ -381,12 +381,12 @@ class Scheduler:
         """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
         its own."""
         after = _seconds("RetryLater.after", later.after)
-        if not isinstance(item, Batch) and (item.deferred or 0.0) + after > self.options.retry.defer:
+        if not isinstance(item, ItemBatch) and (item.deferred or 0.0) + after > self.options.retry.defer:
             failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
             return failure._replace(seconds=after, pauses=True)
         return Verdict(Kind.DEFER, after)
 
-    def judge_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
+    def judge_batch(self, batch: ItemBatch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
         if isinstance(error, RetryLater):
             batch.result = batch.with_known([error] * len(batch.to_call()))
@@ -404,7 +404,7 @@ class Scheduler:
             return self.lost(batch, verdict.error)
         return Verdict(Kind.SPLIT, error=verdict.error) if len(batch.items) > 1 else [verdict]
 
-    def lost(self, batch: Batch, error: BaseException) -> list[Verdict | None]:
+    def lost(self, batch: ItemBatch, error: BaseException) -> list[Verdict | None]:
         """The verdicts for a batch whose call was abandoned or cancelled, or returned no results: `error` for each item
         that fn got. An item that it did not get keeps its own error, or has its recorded result (None)."""
         got = set(batch.to_call())
@@ -413,7 +413,7 @@ class Scheduler:
         failures = [judged.get(id(each)) for each in errors]
         return [None if item.known else failure for item, failure in zip(batch.items, failures, strict=True)]
 
-    def judge_results(self, batch: Batch, chance: float) -> list[Verdict | None]:
+    def judge_results(self, batch: ItemBatch, chance: float) -> list[Verdict | None]:
         """For a call with a batch that returned `batch.result`: gives each item its result. An exception in it fails
         its item alone."""
         if isinstance(batch.result, Unfit):
@@ -436,16 +436,16 @@ class Scheduler:
     def failed(self, item: Work, verdict: Verdict, now: float) -> None:
         """verdict: of `judge` or `judge_batch`. RETRY is a failure for good if `within` lets no attempt start."""
         if self._comes_too_late(item, verdict, now):
-            if isinstance(item, Batch) and len(item.items) == 1:
+            if isinstance(item, ItemBatch) and len(item.items) == 1:
                 self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
                 return
-            verdict = Verdict(Kind.SPLIT if isinstance(item, Batch) else Kind.FAIL, error=verdict.error)
+            verdict = Verdict(Kind.SPLIT if isinstance(item, ItemBatch) else Kind.FAIL, error=verdict.error)
         self._running.pop(item, None)
         if self._delivers:
             self._book(item)
         if self.gate is not None:
             self._report_to_gate(item, verdict, now)
-            if isinstance(item, Batch) and (self.expired or verdict.kind is Kind.SPLIT):
+            if isinstance(item, ItemBatch) and (self.expired or verdict.kind is Kind.SPLIT):
                 self._split(item, now)
                 return
         if verdict.kind is Kind.FAIL or self.expired:
@@ -508,8 +508,8 @@ class Scheduler:
         self.halted = True
 
     # ------------------------------------------------------------------------------------------------ batches
-    def _split(self, batch: Batch, now: float) -> None:
-        """The batch has failed for good: call each half, or fail its items if no call may start."""
+    def _split(self, batch: ItemBatch, now: float) -> None:
+        """The batch has failed for good: call each half, or fail its items after the deadline."""
         assert self.gate is not None
         if self._open:
             self.gate.split(batch)
@@ -518,7 +518,7 @@ class Scheduler:
             for item in batch.items:
                 self._fail(item, self.deadline_exceeded())
 
-    def returned(self, batch: Batch, verdicts: list[Verdict | None], now: float) -> None:
+    def returned(self, batch: ItemBatch, verdicts: list[Verdict | None], now: float) -> None:
         assert self.gate is not None
         self._running.pop(batch, None)
         verdicts = [
@@ -551,12 +551,12 @@ class Scheduler:
             self._fail_judged(item, verdict, now)
         self._fail_fast(batch.lane, now)
 
-    def _rest_in_parts(self, batch: Batch, again: dict[Verdict, list[Item]], now: float) -> None:
+    def _rest_in_parts(self, batch: ItemBatch, again: dict[Verdict, list[Item]], now: float) -> None:
         """The first part keeps the slot of the batch. Without parts the slot is free."""
         if not again and self._open:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
-            part = Batch(items, batch.attempts, batch.priority)
+            part = ItemBatch(items, batch.attempts, batch.priority)
             part.passed = part.has_slot = number == 0
             if verdict.kind is Kind.DEFER:
                 for item in items:
@@ -566,7 +566,7 @@ class Scheduler:
 
     def _call_again(self, call: Work) -> None:
         """The wait of a call is over."""
-        if isinstance(call, Batch) and not call.has_slot:
+        if isinstance(call, ItemBatch) and not call.has_slot:
             call.has_slot = True  # it keeps the slot that it gets here when it rests again
             self.admission.readmit(call)
         else:
@@ -717,11 +717,10 @@ class Scheduler:
             self._pause(item.lane, now + verdict.seconds, now)
         self._fail(item, verdict.error, verdict.fatal)
 
-    def condemned(self, item: Item, verdict: Verdict) -> None:
-        """An item of `unjudged` was judged."""
+    def judged(self, item: Item, verdict: Verdict) -> None:
         self._fail(item, verdict.error, verdict.fatal)
 
-    def condemn_all(self) -> None:
+    def fail_unjudged(self) -> None:
         """The map ends: `fatal` is not asked any more."""
         unjudged, self.unjudged = self.unjudged, []
         for item, error in unjudged:
@@ -791,7 +790,7 @@ class Scheduler:
                 return items[:number]
         return items
 
-    def release(self) -> None:
+    def emit_done(self) -> None:
         """The user has stopped the map, and no call runs: emit what is done, also behind items that are not, in the
         promised order; nothing behind a failure that ends the map."""
         for line in self._lines():
@@ -816,8 +815,8 @@ class Scheduler:
 
 
 def _needed_per_key(options: Options) -> int:
-    """per_key; or 0 where it is not given, or no item would wait for it: without retries, and unless the key is
-    paused, at most `workers` items of a key hold a slot."""
+    """per_key; or 0 where it is not given, or limits nothing: at most `workers` calls run, and without retries items
+    rest only while their key pauses."""
     limit = options.per_key or 0
     return 0 if limit >= options.workers and not options.retry.times else limit
 

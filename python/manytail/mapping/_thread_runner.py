@@ -19,7 +19,7 @@ from manytail._sync import Event
 
 from ._item import Item
 from ._progress import Ticker
-from ._runner import JOIN_TIMEOUT, Runner
+from ._runner import JOIN_TIMEOUT, Runner, no_step
 from ._scheduler import Scheduler
 from ._threads import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
@@ -133,12 +133,12 @@ class ThreadRunner(Runner):
         self.stop(cancel)
         if self.interrupts_itself():
             return
-        self.locked(int)  # waits for the lock's holder, which may be starting a thread that is to be joined
+        self.locked(no_step)  # waits for the lock's holder, which may be starting a thread that is to be joined
         self.workers.join()
         self._timer.join()
         if self._reader is not None:
             self._reader.join(JOIN_TIMEOUT)
-        self.locked(int)  # handles what the last calls reported
+        self.locked(no_step)  # handles what the last calls reported
 
     def calls_ended(self) -> None:
         super().calls_ended()
