@@ -30,7 +30,6 @@ cdef class Entry:
 
 cdef class EntryQueue(Root):
     cdef entry_queue *q
-    cdef object name_
     cdef object overflow_
     cdef object dead_letter     # or None
     cdef int64_t ttl            # nanoseconds, 0: none

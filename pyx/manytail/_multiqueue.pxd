@@ -39,7 +39,6 @@ cdef class SubQueue(Root):
     cdef bint raw
     cdef bint direct            # an item is put as it is: neither raw nor with a size
     cdef object sizer           # or None
-    cdef object name
     cdef int64_t drop_all(self) noexcept
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1

@@ -208,7 +208,7 @@ cdef class MultiQueue(Root):
         sub.raw = self.raw
         sub.sizer = sizer
         sub.direct = not self.raw and sizer is None
-        sub.name = key
+        sub.name_ = key
         sub.s = new_subqueue(self.q, priority_argument(priority), maxsize_argument(maxsize),
                              weight_argument(weight, "items"), bool(enabled))
         if sub.s == NULL:
@@ -451,7 +451,7 @@ cdef class MultiQueue(Root):
                 if batch == NULL:
                     item[0] = head_pop(self.q, sub.s)
                     self.q.taken_total += 1
-                    key[0] = <PyObject *>sub.name
+                    key[0] = <PyObject *>sub.name_
                     Py_INCREF_raw(key[0])
                 else:
                     head_take(batch, sub.s)
@@ -853,7 +853,7 @@ cdef class SubQueue(Root):
 
     def __repr__(self):
         state = ("" if self.enabled else ", disabled") + ("" if self.attached else ", removed")
-        return f"<SubQueue {self.name!r}, {self.qsize()} items{state}>"
+        return f"<SubQueue {self.name_!r}, {self.qsize()} items{state}>"
 
     cdef int64_t drop_all(self) noexcept:
         """Empty the sub-queue, and drop the items with no lock held. Returns how many there were."""
@@ -866,7 +866,7 @@ cdef class SubQueue(Root):
     @property
     def key(self):
         """The key it was added under."""
-        return self.name
+        return self.name_
 
     @property
     def attached(self):

@@ -6,7 +6,9 @@ from manytail._cpython cimport visitproc
 
 @cython.trashcan(True)
 cdef class Root:
-    cdef object nothing         # an object attribute makes Cython's type one with garbage collection
+    # The name of an entry queue, the key of a sub-queue. Also because an object attribute makes Cython's type one with
+    # garbage collection.
+    cdef object name_
     cdef object __weakref__
     cdef int visit(self, visitproc visit, void *arg) noexcept
     cdef void break_cycles(self) noexcept
