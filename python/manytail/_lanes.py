@@ -41,6 +41,7 @@ class LaneTable:
         self._forgotten = forgotten
 
     def __len__(self) -> int:
+        """The number of entries in all buckets."""
         return len(self._buckets)
 
     def get(self, key: Hashable, make: Callable[[Any], _Lane]) -> _Lane:

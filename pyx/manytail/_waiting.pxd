@@ -417,7 +417,8 @@ cdef inline void finish_wait(wait_point *p, int n, waiter *w, bint forward) noex
 
 
 cdef inline void set_woken(wait_point *p, wait_node *node, uint32_t was) noexcept nogil:
-    """After the node, whose state was `was`, has left the list: set `woken`, and `untried` for A9."""
+    """After the node, whose state was `was`, has left the list: set `woken`, and `untried` for A9. Needs no lock:
+    `untried` changes only where the GIL is the lock, and the caller is attached."""
     p.woken = was == NOTIFIED
     if p.woken and is_counted(node):
         p.list.untried -= 1

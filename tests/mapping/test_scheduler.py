@@ -211,3 +211,31 @@ def test_labels_stay_in_the_range_of_a_c_int() -> None:
     given = [queue.priority for queue in queues]
     assert given == sorted(set(given), reverse=True)
     assert -(2**31) < given[-1] < given[0] < 2**31
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_labels_keep_their_order_while_they_are_assigned_anew(sign: int) -> None:
+    """Workers take in between."""
+    labels = PriorityLabels()
+    used: deque[Any] = deque()
+
+    class Watched:
+        given = 0
+
+        @property
+        def priority(self) -> int:
+            return self.given
+
+        @priority.setter
+        def priority(self, label: int) -> None:
+            self.given = label
+            order = [queue.given for queue in used]
+            assert order == sorted(set(order), reverse=sign < 0)
+
+    for number in range(40_000):
+        queue = Watched()
+        queue.given = labels.label(sign * number)
+        labels.join(sign * number, queue)
+        used.append(queue)
+        if number >= 10:
+            labels.leave(sign * (number - 10), used.popleft())

@@ -235,8 +235,8 @@ class Timers(TimerList):
                 self.ident = get_ident()
             self._serve()
             with self._runtime:
-                if self.ident == get_ident():  # a later thread may have the same number
-                    self.ident = 0
+                if self.ident == get_ident():  # else a newer timer thread has set its own
+                    self.ident = 0  # a later thread may get the same number
         finally:
             ended.set()
 

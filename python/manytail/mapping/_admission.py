@@ -15,8 +15,8 @@ A worker could check a limit only after it has taken an item out of the queue. S
 The queue orders ready items: lower priority first, then round robin over keys, by weight.
 
 Threads. The scheduler's owner calls everything here, with two exceptions. Workers take from `queue`. One reader calls
-`assign`, because that runs code of the user's keys; it writes only `_lanes` and `lane.assigned`, which nothing
-else writes.
+`assign`, because that runs code of the user's keys; it writes only `_lanes`, `_lanes_limit` and `lane.assigned`, which
+nothing else writes, and appends to `_retired`.
 
 Invariants
     lane.assigned - lane.emitted  items of the lane that are not emitted; without any, an unpinned lane may be dropped
@@ -107,7 +107,7 @@ class Admission:
 
     def lines(self) -> list[deque[Item]]:
         """Of all keys: what has arrived and is not emitted, where each key has its order."""
-        return [lane.line for lane in (*self._all_lanes(), *self._retired)]
+        return [lane.line for lane in self._all_lanes()]
 
     def assign_alone(self, item: Item) -> None:
         """Give an item without a usable key its own lane."""
@@ -381,7 +381,8 @@ class SharedAdmission(Admission):
 
     A lane is found by the hash of its key, in a tuple of those with that hash, which is replaced whole. So the user's
     `__eq__` runs without the lock: what it has compared counts if the tuple is still the same. A lane that is dropped
-    is in no tuple."""
+    is in no tuple. Nor is the lane of a Caller without keys and priorities, so `drain` and `lines` miss it: a Caller
+    has no deadline and no order, and calls neither."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -488,11 +489,16 @@ class PriorityLabels:
         return found if -_EDGE <= found <= _EDGE else None
 
     def _spread(self) -> None:
-        """Assign new labels at equal distances, from the middle outwards."""
+        """Assign new labels at equal distances, from the middle outwards.
+
+        Workers may take in between: no label may pass another one. Those that become smaller change first, from the
+        smallest on, then those that become larger, from the largest on."""
         total = len(self._values)
         step = max(1, min(_STEP, 2 * _EDGE // (total + 1)))
-        for number, value in enumerate(self._values):
-            label = (number - total // 2) * step
-            self._labels[value] = label
+        new = {value: (number - total // 2) * step for number, value in enumerate(self._values)}
+        larger = [value for value in self._values if new[value] > self._labels.get(value, new[value])]
+        smaller = [value for value in self._values if new[value] <= self._labels.get(value, new[value])]
+        for value in (*smaller, *reversed(larger)):
+            self._labels[value] = new[value]
             for queue in self._queues[value]:
-                queue.priority = label
+                queue.priority = new[value]

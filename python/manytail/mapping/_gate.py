@@ -171,7 +171,7 @@ class Gate:
         lane.accounts = self.owner.accounts_of(lane.key)
 
     def forget(self, lane: Lane) -> None:
-        """The key is dropped."""
+        """The key is dropped. In any thread: a new lane is not used, because another thread was first."""
         assert self.owner is not None
         self.owner.release(lane.accounts, lane.waiters)
 
@@ -602,7 +602,7 @@ class Gate:
     def pause(self, lane: Lane, until: float, now: float) -> None:
         """Without keys the map's rates pause too, for all maps that use them."""
         self._admission.pause(lane, until)
-        self._recheck_later(lane)  # a pause of 0 seconds ends there
+        self._recheck_later(lane)  # where the lane has limits, the next `dispatch` ends a pause of 0 seconds
         if self.owner is not None and not self._options.keyed:
             self.owner.pause(until)
         self._withdraw(lane, now)

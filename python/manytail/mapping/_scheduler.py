@@ -2,8 +2,8 @@
 
 Its owner reports events and carries out the effects. The owner is a runner, which calls everything here from one thread
 at a time, or a simulator with its own clock. Other threads may take from `ready`, pop `output`, read attributes, set
-`halted`, ask `gate.late`, and call `judge`, `judge_batch`, `judge_results`, `lost` and `give_up`. These run user code
-and change at most the results of their call. The reader calls `assign`.
+`halted`, ask `gate.late`, and call `judge`, `judge_batch`, `judge_results`, `lost`, `give_up` and `failure`. These run
+user code and change at most the results of their call. The reader calls `assign`.
 
     state      the item is                                           leaves it by
     waiting    in its lane: its key has no free slot                 another item of the key: finished
@@ -173,7 +173,8 @@ class Scheduler:
 
     @property
     def is_plain(self) -> bool:
-        """Whether an item that came in need only be put into the queue, and its success need not be reported."""
+        """With order="completion": whether an item that came in need only be put into the queue, and its success need
+        not be reported."""
         return self.is_uniform and not self._delivers and self.window.sizeof is None
 
     @property
@@ -552,7 +553,8 @@ class Scheduler:
         self._fail_fast(batch.lane, now)
 
     def _rest_in_parts(self, batch: ItemBatch, again: dict[Verdict, list[Item]], now: float) -> None:
-        """The first part keeps the slot of the batch. Without parts the slot is free."""
+        """The first part keeps the slot of the batch, and its start is not told to the admission again (`passed`). The
+        others are readmitted when they are due. Without parts the slot is free."""
         if not again and self._open:
             self.admission.finished(batch)
         for number, (verdict, items) in enumerate(again.items()):
