@@ -39,8 +39,8 @@
 #   E2  For every cursor, an AVAILABLE entry that may be wanted is at or after its position, or among its redeliveries.
 #       Exception: subscription.below skips entries that a subscription of below_ids wants (_eq_cursors.pxd).
 #   E3  An entry is in its owner's list of acquired or of reserved entries, and counted in `nacquired`, exactly while
-#       `owner` is set. The `used` of a shared credit is the sum of nacquired, plus one for each entry that is about to
-#       be acquired. It never exceeds the limit.
+#       `owner` is set, which is while it is ACQUIRED. The `used` of a shared credit is the sum of nacquired, plus one
+#       for each entry that is about to be acquired. It never exceeds the limit.
 #   E4  No waiter sleeps while an entry that it may take is AVAILABLE, unless a notified waiter has not tried yet.
 #   E5  A fork finds no half-done step: whatever ends a delivery takes all locks before it changes anything.
 from manytail._eq_keys cimport *
@@ -62,7 +62,7 @@ cdef enum:                      # entry.reason
     SHUT = 6
     PURGED = 7
     REPLACED = 8
-    CLEARED = 9
+    CLEARED = 9                 # freed uncounted: never put, its queue was freed, or its dead letter is delivered
 
 cdef enum:
     DEAD_LETTER_NONE = 0
@@ -73,7 +73,7 @@ cdef enum:                      # status codes beside MT_*
     NO_CREDIT = 100             # no credit, or suspended
     CLOSED = 101
     DENIED = 102                # not possible: see the function
-    SLOW = 103                  # Python code has to decide (a selector): the face takes the slow path
+    SLOW = 103                  # filters decide, maybe a selector, which is Python code: the face takes the slow path
 
 cdef enum:
     LEVEL_SHIFT = 48            # entry.order = priority level << LEVEL_SHIFT | arrival number, unless sorted
@@ -342,7 +342,7 @@ cdef inline uint16_t level_of(entry_queue *q, int64_t priority) noexcept nogil:
 
 
 cdef inline int64_t locked_oldest_born(entry_queue *q) noexcept nogil:
-    """The put time of the oldest entry, 0: there is none."""
+    """The put time of the oldest entry, 0: there is none. Without `arrivals` and keys levels are in arrival order."""
     cdef int64_t born = 0
     if q.arrivals:
         return q.oldest.born if q.oldest != NULL else 0

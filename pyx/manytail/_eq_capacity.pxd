@@ -59,7 +59,7 @@ cdef inline void locked_set_maxsize(entry_queue *q, int64_t maxsize, int64_t low
 # -------------------------------------------------------------------------------------------------------------- waiting
 cdef inline void free_slot_point(wait_point *p, entry_queue *q, bint attached) noexcept nogil:
     """A putter waits until there is a free slot; in a last-value queue also until an event, after which its entry may
-    replace another one. The try sets `events_seen`, before or after."""
+    replace another one. Keeps `events_seen`, which a try may have set before."""
     make_point(p, &q.putters, &q.lock, q.gil_locked, attached, locked_poll_free_slot, q)
     p.forward = locked_forward_free_slot
 

@@ -105,7 +105,7 @@ cdef inline void cursor_return(entry_queue *q, cursor *c, entry *e) noexcept nog
     if at != NULL and e.order >= at.order:
         return
     if unlikely(not entry_heap_push(&c.redeliveries, e)):
-        # No memory: move the position back instead.
+        # No memory: move the position back instead. A browser then gets the entries after e again.
         position_move(&q.lists[e.priority_level], &c.positions[e.priority_level], e)
 
 

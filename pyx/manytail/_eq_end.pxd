@@ -29,8 +29,6 @@ cdef inline void credit_locked_end_delivery(entry_queue *q, entry *e, effects *f
     """Remove e from its owner's list and return its credit."""
     cdef subscription *s = <subscription *>e.owner
     q.acquired -= 1
-    if unlikely(s == NULL):
-        return
     unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
     e.owner = NULL
     s.nacquired -= 1
@@ -108,7 +106,7 @@ cdef inline uint32_t locked_reason_to_end(entry_queue *q, entry *e, uint64_t del
 
 
 cdef inline void locked_complete_release(entry_queue *q, entry *e, int64_t due, effects *fx) noexcept nogil:
-    """Complete a release whose delivery has ended: the state is AVAILABLE (due: 0) or HELD."""
+    """The last step of locked_release(), after the delivery has ended: the state is AVAILABLE (due: 0) or HELD."""
     if unlikely(q.value_keys.n):
         # A put that replaces this entry needs no free slot. Wake the putters that wait. The event is for one that is
         # about to wait (locked_poll_free_slot).
@@ -202,10 +200,11 @@ cdef inline void locked_count_ended(entry_queue *q, uint32_t reason) noexcept no
 
 cdef inline bint locked_discard(entry_queue *q, entry *e, uint32_t reason, effects *fx) noexcept nogil:
     """AVAILABLE, HELD, or ACQUIRED without LOCK -> dead. False: e has LOCK, or is dead."""
+    cdef bint was_held = state_of(e) == HELD
     if not locked_discard_one(q, e, reason, fx):
         return False
     if unlikely(q.shut):
-        locked_wake_after_shutdown(q, fx)
+        locked_wake_after_shutdown(q, was_held, fx)
     return True
 
 
@@ -243,7 +242,7 @@ cdef inline int64_t locked_discard_all(entry_queue *q, uint32_t reason, bint ste
                 n += locked_discard_one(q, e, reason, fx)
             e = following
     if q.shut and n:
-        locked_wake_after_shutdown(q, fx)
+        locked_wake_after_shutdown(q, True, fx)
     return n
 
 
@@ -304,6 +303,8 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
             locked_set_timer(q, e)
             locked_return_to_cursors(q, e, False)
             locked_wake(q, e, False, fx)
+            if q.shut and q.held == 0:
+                locked_wake_after_shutdown(q, True, fx)
         else:
             locked_set_timer(q, e)
 

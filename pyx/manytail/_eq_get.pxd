@@ -1,9 +1,9 @@
 # Acquiring entries of an entry queue (_eq.pxd). Private.
 #
 # locked_take is one try of a get. An unfiltered subscription gets the first AVAILABLE entry from the cursor that all of
-# them share: O(1). SLOW means that Python code has to decide, the selector of this subscription or of one that outranks
-# it. Then Subscription.search (_subscriptions.pyx) takes over: it asks selectors without the order lock, and acquires
-# under it, by locked_start_delivery.
+# them share: O(1). SLOW means that filters decide, of any kind, of this subscription or of one that outranks it. Then
+# Subscription.search (_subscriptions.pyx) takes over: it asks selectors without the order lock, and acquires under it,
+# by locked_start_delivery.
 #
 # put(immediate=True) acquires its entry for a getter that waits, and reserves it: the entry is in the subscription's
 # list `reserved` until that getter, which was notified, fetches it by locked_take_reserved.
@@ -70,12 +70,13 @@ cdef inline void locked_wake_after_get(entry_queue *q, subscription *s, effects 
     if q.groups != GROUPS_NONE and s.waiters.n:
         locked_notify(q, s, fx)         # s owns the group, so another waiter of s may take the rest of it
     if q.shut:
-        locked_wake_after_shutdown(q, fx)
+        locked_wake_after_shutdown(q, False, fx)
 
 
 cdef inline bint locked_nothing_left(entry_queue *q, subscription *s) noexcept nogil:
     """After shutdown, and a try that found nothing: whether nothing is left for s. Entries that others own, or have the
-    first claim to, do not count. False also if s lacks credit, or only asking its selector can tell."""
+    first claim to, do not count. False also, while entries are AVAILABLE, if s lacks credit or is filtered: then
+    Subscription.take_asking decides."""
     return q.held == 0 and (q.available == 0 or (not s.filtered and locked_usable(s) == MT_OK))
 
 
@@ -124,8 +125,8 @@ cdef inline bint locked_add_rivals(entry_queue *q, subscription *s, entry *e, se
 
 # ----------------------------------------------------------------------------------------------------- reserved entries
 cdef inline void locked_reserve(entry_queue *q, subscription *s, entry *e, effects *fx) noexcept nogil:
-    """Acquire e for the waiter that waits longest in s, a thread if there is one, and notify it. s has a waiter. The
-    caller has taken a shared credit, if s shares one."""
+    """Acquire e for the waiter that waits longest in s, and notify it. A thread goes first: the loop of a task may be
+    busy or stopped. s has a waiter. The caller has taken a shared credit, if s shares one."""
     locked_start_delivery(q, s, e)
     unlink_from(e, &e.after, &s.acquired_first, &s.acquired_last)
     link_last(e, &e.after, &s.reserved_first, &s.reserved_last)

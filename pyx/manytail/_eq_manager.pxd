@@ -211,13 +211,14 @@ cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nog
         s = s.filtered_next
 
 
-cdef inline void locked_wake_after_shutdown(entry_queue *q, effects *fx) noexcept nogil:
-    """Call it after an entry of a queue that is shut down was acquired or discarded: wake subscriptions that may have
-    nothing left to wait for. With no entry AVAILABLE or HELD, that is every subscription. Else it is each filtered one
+cdef inline void locked_wake_after_shutdown(entry_queue *q, bint was_held, effects *fx) noexcept nogil:
+    """Call it after an entry of a queue that is shut down was acquired or discarded, or became AVAILABLE: wake
+    subscriptions that may have nothing left to wait for. was_held: the entry was HELD. After the last one that is every
+    subscription, also one that others outrank; so it is with no entry AVAILABLE or HELD. Else it is each filtered one
     that does not browse, even if idle: only its own search can tell whether an entry that is left suits it."""
     cdef subscription *s = q.filtered
     q.event_count += 1
-    if q.available + q.held == 0:
+    if q.held == 0 and (was_held or q.available == 0):
         locked_wake_everybody(q, fx)
         return
     while s != NULL:
@@ -342,7 +343,7 @@ cdef inline void credit_notify(shared_credit *c, effects *fx) noexcept nogil:
 # A try that fails stores the queue's event_count in p.events_seen, under the order lock. If it has changed since, the
 # call tries again instead of waiting.
 cdef inline void entries_point(wait_point *p, subscription *s, bint attached) noexcept nogil:
-    """The point at which a get waits until it has to try again. The try sets `events_seen`, before or after."""
+    """The point at which a get waits until it has to try again. Keeps `events_seen`: a try may have set it before."""
     make_point(p, &s.waiters, &s.q.lock, s.q.gil_locked, attached, locked_poll_entries, s)
     p.changed = locked_waiters_changed
     p.forward = locked_forward_entry
@@ -359,7 +360,8 @@ cdef inline void locked_waiters_changed(wait_point *p) noexcept nogil:
 
 
 cdef inline void locked_forward_entry(wait_point *p, wait_node **to_post) noexcept nogil:
-    """A waiter will not try again: count its notification as answered, and notify another waiter."""
+    """A waiter will not try again, or not at this point: count its notification, if any (forward_unused() with `all`),
+    as answered, and notify another waiter."""
     cdef subscription *s = <subscription *>p.of
     cdef effects fx
     memset(&fx, 0, sizeof(effects))

@@ -1329,5 +1329,5 @@ cdef inline void after_fork(pubsub *q, unsigned long me) noexcept nogil:
         keep_tasks(&s.not_empty, me)
         locked_count_waiting(q, s)
         s = s.next
-    mt_epoch_after_fork(&q.epoch, 1)
+    mt_epoch_after_fork(&q.epoch, 1)        # 1: keep retired chunks: all users were attached, so their lists are whole
     advance(q)

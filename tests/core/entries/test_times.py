@@ -7,7 +7,7 @@ import pytest
 from support.process import run_script
 from support.threads import DEADLINE, Threads, before, in_time, wait_asleep, wait_until
 
-from manytail import EntryQueue, EntryState
+from manytail import EntryQueue, EntryState, ShutDown
 
 
 def pass_time(moment):
@@ -33,6 +33,29 @@ def got_before_it_expires(new, keep):
         return dead, queue, entry, subscription, got
 
     return in_time(attempt, 0.02, 1, 60)
+
+
+# ------------------------------------------------------------------------------------------------ the end of a wait
+@pytest.mark.parametrize("times", [{"delay": 0.2}, {"delay": 3600, "ttl": 0.2}], ids=["becomes available", "expires"])
+@pytest.mark.parametrize("claim", ["priority", "group"])
+def test_a_get_after_shutdown_ends_with_the_last_delayed_entry_when_others_have_a_claim_to_the_rest(keep, claim, times):
+    by_group = claim == "group"
+    queue = EntryQueue("q", groups="assigned" if by_group else None)
+    other = keep(queue.subscribe(priority=0 if by_group else 1))
+    subscription = keep(queue.subscribe())
+    if by_group:
+        queue.put("owns the group", group="g")
+        assert other.get(False)
+    queue.put("for the other", group="g" if by_group else None)
+    queue.put("delayed", group="g" if by_group else None, **times)
+    with Threads() as threads:
+        getter = threads.start(subscription.get)
+        wait_asleep(getter)
+        queue.shutdown()
+        with pytest.raises(ShutDown):
+            getter.result()
+    with pytest.raises(ShutDown):
+        subscription.get(False)
 
 
 # ------------------------------------------------------------------------------------------------ ttl
