@@ -362,6 +362,30 @@ def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_ov
     assert seen == [False]
 
 
+def test_nothing_is_settled_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the Caller is stopped while a thread handles the last result, and no worker runs."""
+    shared = Shared(tmp_path / "calls.db", "double")
+    with Caller(double, remember=shared) as caller:
+        assert caller(1) == 2
+    caller = Caller(double, remember=shared)
+    runner, held = caller._begun(), []
+    took, settle = runner.scheduler.took, _calls.FutureCall._set
+
+    def taken(number: int) -> None:
+        took(number)
+        run_all(runner.stop)
+
+    def settled(call: _calls.FutureCall) -> None:
+        held.append(runner.held_here())
+        settle(call)
+
+    monkeypatch.setattr(runner.scheduler, "took", taken)
+    monkeypatch.setattr(_calls.FutureCall, "_set", settled)
+    assert caller.submit(1).result(DEADLINE) == 2
+    caller.close()
+    assert held == [False]
+
+
 # ---------------------------------------------------------------------------------------------------- cancelled items
 @pytest.mark.parametrize("options", [{}, {"limits": Rate(1e9)}], ids=["plain", "gate"])
 def test_a_cancelled_item_is_skipped_at_its_turn(options: Any) -> None:
