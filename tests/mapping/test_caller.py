@@ -337,15 +337,22 @@ def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_ov
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does so after the last call has ended, which is what leaving the block waits for first."""
-    waited, again = threading.Event(), threading.Event()
-    join, add = _calls._Callbacks.join, _calls._Callbacks.add
+    registered, handed, waited, again = (threading.Event() for _ in range(4))
+    join, add, looked_up = _calls._Callbacks.join, _calls._Callbacks.add, _calls.Runner.looked_up
+
+    def found(runner: Any, items: Any) -> None:
+        assert registered.wait(LONG_WAIT)
+        looked_up(runner, items)
 
     def joined(callbacks: Any) -> None:
-        (again if waited.is_set() else waited).set()
+        if waited.is_set():
+            again.set()
         join(callbacks)
+        waited.set()  # not before: the first join would wait for the callback, which waits for the second one
 
     def added(callbacks: Any, futures: Any) -> None:
         if threading.current_thread().name == "manytail-shared":
+            handed.set()
             assert waited.wait(LONG_WAIT)
         add(callbacks, futures)
 
@@ -354,9 +361,12 @@ def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_ov
         assert caller(1) == 2
     monkeypatch.setattr(_calls._Callbacks, "join", joined)
     monkeypatch.setattr(_calls._Callbacks, "add", added)
+    monkeypatch.setattr(_calls.Runner, "looked_up", found)
     left, seen = False, []
     with Caller(double, remember=shared) as caller:
         caller.submit(1).add_done_callback(lambda _: (again.wait(LONG_WAIT), seen.append(left)))
+        registered.set()
+        assert handed.wait(LONG_WAIT)
     left = bool(again.set() or True)
     wait_until(lambda: seen)
     assert seen == [False]
