@@ -337,15 +337,22 @@ def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_ov
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does so after the last call has ended, which is what leaving the block waits for first."""
-    waited, again = threading.Event(), threading.Event()
-    join, add = _calls._Callbacks.join, _calls._Callbacks.add
+    registered, handed, waited, again = (threading.Event() for _ in range(4))
+    join, add, looked_up = _calls._Callbacks.join, _calls._Callbacks.add, _calls.Runner.looked_up
+
+    def found(runner: Any, items: Any) -> None:
+        assert registered.wait(LONG_WAIT)
+        looked_up(runner, items)
 
     def joined(callbacks: Any) -> None:
-        (again if waited.is_set() else waited).set()
+        if waited.is_set():
+            again.set()
         join(callbacks)
+        waited.set()  # not before: the first join would wait for the callback, which waits for the second one
 
     def added(callbacks: Any, futures: Any) -> None:
         if threading.current_thread().name == "manytail-shared":
+            handed.set()
             assert waited.wait(LONG_WAIT)
         add(callbacks, futures)
 
@@ -354,12 +361,39 @@ def test_leaving_the_block_waits_for_callbacks_that_the_database_thread_hands_ov
         assert caller(1) == 2
     monkeypatch.setattr(_calls._Callbacks, "join", joined)
     monkeypatch.setattr(_calls._Callbacks, "add", added)
+    monkeypatch.setattr(_calls.Runner, "looked_up", found)
     left, seen = False, []
     with Caller(double, remember=shared) as caller:
         caller.submit(1).add_done_callback(lambda _: (again.wait(LONG_WAIT), seen.append(left)))
+        registered.set()
+        assert handed.wait(LONG_WAIT)
     left = bool(again.set() or True)
     wait_until(lambda: seen)
     assert seen == [False]
+
+
+def test_nothing_is_settled_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the Caller is stopped while a thread handles the last result, and no worker runs."""
+    shared = Shared(tmp_path / "calls.db", "double")
+    with Caller(double, remember=shared) as caller:
+        assert caller(1) == 2
+    caller = Caller(double, remember=shared)
+    runner, held = caller._begun(), []
+    took, settle = runner.scheduler.took, _calls.FutureCall._set
+
+    def taken(number: int) -> None:
+        took(number)
+        run_all(runner.stop)
+
+    def settled(call: _calls.FutureCall) -> None:
+        held.append(runner.held_here())
+        settle(call)
+
+    monkeypatch.setattr(runner.scheduler, "took", taken)
+    monkeypatch.setattr(_calls.FutureCall, "_set", settled)
+    assert caller.submit(1).result(DEADLINE) == 2
+    caller.close()
+    assert held == [False]
 
 
 # ---------------------------------------------------------------------------------------------------- cancelled items

@@ -422,7 +422,7 @@ class CallRunner(Runner):
 
     def settle(self) -> None:
         super().settle()
-        if self._done or self._dropped:
+        if (self._done or self._dropped) and not self.held_here():  # else after the release
             self._deliver()
 
     def succeeded(self, item: Item) -> None:
