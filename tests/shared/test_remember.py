@@ -26,7 +26,7 @@ from manytail import (
     aconcurrent_map,
     concurrent_map,
 )
-from manytail.mapping import _remember
+from manytail.mapping import _exchange, _remember
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._item import Item
 from manytail.mapping._ledger import LATE
@@ -471,6 +471,24 @@ def test_a_thread_that_cannot_be_started_fails_the_map(sqlite, name, monkeypatch
         with pytest.raises(RuntimeError, match="can't start new thread"):
             threads.start(list, results).result()
         threads.start(results.close).result()
+
+
+def test_a_collection_while_the_thread_of_limits_starts_may_run_finalizers_of_maps(sqlite, monkeypatch):
+    """A map that is freed there leaves the limits, whose lock the thread that starts the other one has."""
+    start = threading.Thread.start
+
+    class Freed:
+        inline = False
+
+    def collecting(thread):
+        if thread.name == "manytail-limits":
+            for exchange in list(_exchange._exchanges.values()):
+                exchange.leave(Freed())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", collecting)
+    shared = Shared(sqlite.url, "a")
+    assert mapped(str, range(9), limits=rate(shared, 1e6)) == [str(item) for item in range(9)]
 
 
 def test_no_thread_is_left(sqlite):

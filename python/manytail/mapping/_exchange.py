@@ -95,7 +95,7 @@ class Exchange:
                 atexit.register(_report_at_exit)  # after that of `_shared_database`: connections are closed later
             if not inline and not self._has_thread():
                 self._thread = Thread(self._run, "manytail-limits")
-                self._thread.start()
+                self._thread.start_soon(self._break)
         self._changed.set()
 
     def _has_thread(self) -> bool:

@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
-from manytail._lifecycle import daemon_began, expect_daemon
+from manytail._lifecycle import daemon_began, expect_daemon, start_daemon
 from manytail._sync import Event, start_thread
 
 
@@ -49,6 +49,25 @@ class Thread(threading.Thread):
             self.never_runs()  # decides it, and then `threading`, which lists the thread for ever, keeps nothing alive
             raise
         self._is_started = True
+
+    def start_soon(self, failed: Callable[[BaseException], object]) -> None:
+        """start() that does not wait for another thread: for a caller with a lock, which finalizers may need that a
+        collection in that thread runs. failed: called with the error if the thread cannot be started."""
+        try:
+            self._is_started = True
+            start_daemon(self._start_or, failed)
+        except BaseException:
+            self._is_started = False
+            self.never_runs()
+            raise
+
+    def _start_or(self, failed: Callable[[BaseException], object]) -> None:
+        try:
+            self._start()
+        except BaseException as error:
+            self._is_started = False
+            self.never_runs()
+            failed(error)
 
     def _start(self) -> None:
         """Where no signal handler runs."""
