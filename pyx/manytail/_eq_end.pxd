@@ -119,7 +119,7 @@ cdef inline void locked_complete_release(entry_queue *q, entry *e, int64_t due, 
         return
     q.available += 1
     locked_return_to_cursors(q, e, False)
-    locked_wake(q, e, False, fx)
+    locked_wake(q, e, fx)
 
 
 cdef inline bint locked_unlock_entry(entry_queue *q, entry *e, uint64_t delivery, effects *fx) noexcept nogil:
@@ -302,7 +302,7 @@ cdef inline void locked_run_due_timers(entry_queue *q, int64_t now, effects *fx)
             q.available += 1
             locked_set_timer(q, e)
             locked_return_to_cursors(q, e, False)
-            locked_wake(q, e, False, fx)
+            locked_wake(q, e, fx)
             if q.shut and q.held == 0:
                 locked_wake_after_shutdown(q, True, fx)
         else:

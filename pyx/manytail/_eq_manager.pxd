@@ -141,15 +141,15 @@ cdef inline void locked_answer(subscription *s) noexcept nogil:
     locked_relist(s.q, s)
 
 
-cdef inline void locked_wake(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake waiters for e, which has become takable. arrived: by a put. Browsers get each entry once, so they are woken
-    only then.
+cdef inline void locked_wake(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Wake waiters for e, which has become takable. Browsers too, also by a release or the end of a delay: one that has
+    waited since before the put has not passed e.
 
     A woken waiter takes one entry, so one unfiltered subscription is woken. Each filtered one that e may suit is woken
     too: selectors cannot run here, so which of them take e is not known."""
     q.event_count += 1
     if unlikely(q.nwaiting != 0):
-        locked_wake_ranks(q, e, arrived, fx)
+        locked_wake_ranks(q, e, fx)
 
 
 cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some, entry *e, effects *fx) noexcept nogil:
@@ -167,14 +167,12 @@ cdef inline int64_t locked_wake_filtered(entry_queue *q, subscription_list *some
     return n
 
 
-cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, bint arrived, effects *fx) noexcept nogil:
-    """Wake one unfiltered subscription, of the highest priority at which one waits, and each filtered one that e may
-    suit (NULL: each). arrived: browsers too. Returns how many subscriptions were notified."""
+cdef inline int64_t locked_wake_ranks(entry_queue *q, entry *e, effects *fx) noexcept nogil:
+    """Wake one unfiltered subscription, of the highest priority at which one waits, and each filtered one, browsers
+    included, that e may suit (NULL: each). Returns how many subscriptions were notified."""
     cdef subscription_rank *rank = q.ranks
-    cdef int64_t n = 0
     cdef bint done = False
-    if arrived:
-        n += locked_wake_filtered(q, &q.browsers_waiting, e, fx)
+    cdef int64_t n = locked_wake_filtered(q, &q.browsers_waiting, e, fx)
     while rank != NULL:
         n += locked_wake_filtered(q, &rank.filtered, e, fx)
         while not done and rank.waiting.first != NULL:      # if it is idle, locked_notify takes it off the list
@@ -187,7 +185,7 @@ cdef inline void locked_wake_many(entry_queue *q, int64_t n, effects *fx) noexce
     """Wake waiters for up to n entries that may have become takable. Which entries is not known, so filtered
     subscriptions are woken whatever their filters."""
     q.event_count += 1
-    while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, True, fx):
+    while n > 0 and q.nwaiting and locked_wake_ranks(q, NULL, fx):
         n -= 1
 
 

@@ -21,7 +21,7 @@ cdef inline int locked_put(entry_queue *q, entry *e, search_range *found, bint f
     if likely(e.options == NULL or e.options.due == 0):
         if unlikely(q.groups != GROUPS_NONE):
             group_available(&q.groups_takable, e)
-        locked_wake(q, e, True, fx)
+        locked_wake(q, e, fx)
     if unlikely(locked_overflows(q)) and not in_dead_letter_call(q):
         locked_drop_oldest(q, e, fx)
     return MT_OK

@@ -282,6 +282,8 @@ cdef class Subscription(Root):
             events_seen[0] = q.event_count
             r = MT_SHUTDOWN if q.shut and q.held == 0 else MT_EMPTY
             unlock_order(q)
+            if r == MT_EMPTY and is_shut(q) and not self.wanted_left(False):
+                r = MT_SHUTDOWN
             return r
         cdef search_way way = locked_way(q, &self.s, has_rivals)
         walk = locked_open_walk(q) if way == WALK else NULL

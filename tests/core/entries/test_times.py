@@ -58,6 +58,33 @@ def test_a_get_after_shutdown_ends_with_the_last_delayed_entry_when_others_have_
         subscription.get(False)
 
 
+def test_after_shutdown_a_delayed_entry_keeps_nobody_waiting_who_does_not_want_it(keep):
+    queue = EntryQueue("q")
+    subscription = keep(queue.subscribe(selector="n > 4"))
+    keep(queue.subscribe(priority=1))
+    queue.put(1, headers={"n": 1}, delay=3600)
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        subscription.get(False)
+
+
+@pytest.mark.parametrize("after", ["a delay", "a release"])
+def test_a_browser_that_waits_gets_what_becomes_available(keep, after):
+    queue = EntryQueue("q")
+    browser = keep(queue.subscribe(browse=True))
+    with Threads() as threads:
+        browsing = threads.start(browser.get)
+        wait_asleep(browsing)
+        if after == "a delay":
+            queue.put(1, delay=0.05)
+        else:
+            getting = threads.start(keep(queue.subscribe()).get)
+            wait_asleep(getting)
+            assert queue.put(1, immediate=True)
+            assert getting.result().release()
+        assert browsing.result().item == 1
+
+
 # ------------------------------------------------------------------------------------------------ ttl
 def test_an_expired_entry_is_not_delivered(new, keep):
     dead, letter = recording()
