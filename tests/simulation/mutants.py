@@ -256,7 +256,7 @@ FAULTS: dict[str, list[tuple[int, str, str, str]]] = {
         (631, "two priorities get one label",
          "2\n            if found == below:\n                return None\n        return", "2\n        return"),
         (319, "new labels are in another order",
-         "label = (number - total // 2) * step", "label = (number * 7 % total - total // 2) * step"),
+         "{value: (number - total // 2) * step", "{value: (number * 7 % total - total // 2) * step"),
         (24, "a lane is forgotten while its items rest",
          "if lane.assigned == lane.emitted and not lane.pinned]",
          "if not lane.pinned and not lane.waiting and not any(entry[0].qsize() for entry in lane.queues.values())]"),
