@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 from support.process import run_script
-from support.threads import LONG, Threads, wait_getters
+from support.threads import LONG, Task, Threads, wait_getters
 
-from manytail import MultiQueue
+from manytail import MultiQueue, SubQueue
 
 pytestmark = pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="no thread can be kept from running"
@@ -28,12 +28,19 @@ def keeping_the_gil() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def test_a_thread_that_takes_items_wakes_one_other_and_not_one_for_each_item():
+@contextmanager
+def waiting(number: int) -> Iterator[tuple[MultiQueue, SubQueue, list[Task]]]:
+    """A queue, its sub-queue, and that many threads that wait in get."""
     queue = MultiQueue()
     tail = queue.add("a")
     with Threads() as threads:
-        getters = [threads.start(queue.get) for _ in range(4)]
-        wait_getters(queue, 4)
+        getters = [threads.start(queue.get) for _ in range(number)]
+        wait_getters(queue, number)
+        yield queue, tail, getters
+
+
+def test_a_thread_that_takes_items_wakes_one_other_and_not_one_for_each_item():
+    with waiting(4) as (queue, tail, getters):
         with keeping_the_gil():
             tail.put_many(range(8))
             assert [queue.get() for _ in range(4)] == [0, 1, 2, 3]
@@ -42,11 +49,7 @@ def test_a_thread_that_takes_items_wakes_one_other_and_not_one_for_each_item():
 
 
 def test_the_notified_thread_is_to_take_what_is_put_again_after_the_items_are_gone():
-    queue = MultiQueue()
-    tail = queue.add("a")
-    with Threads() as threads:
-        getters = [threads.start(queue.get) for _ in range(3)]
-        wait_getters(queue, 3)
+    with waiting(3) as (queue, tail, getters):
         with keeping_the_gil():
             tail.put_many([1, 2])
             assert [queue.get(), queue.get()] == [1, 2]

@@ -108,6 +108,18 @@ class Full(Pair):
         return self.take()
 
 
+class Join(Pair):
+    wakes = "all"
+    waits = "join"
+
+    def begin(self) -> None:
+        self.fill()
+        self.take()
+
+    def wake(self) -> None:
+        self.queue.task_done()
+
+
 class Larger(Full):
     """Another bound lets one in."""
 
@@ -168,18 +180,6 @@ class GetAddPut(Get):
 
     def end(self) -> None:
         self.queue.remove("new")
-
-
-class Join(Get):
-    wakes = "all"
-    waits = "join"
-
-    def begin(self) -> None:
-        self.fill()
-        self.take()
-
-    def wake(self) -> None:
-        self.queue.task_done()
 
 
 # -------------------------------------------------------------------------------------------- who waits for a free slot
@@ -312,9 +312,9 @@ PAIRS = pairs({
     "put/remove": (PutRemove,),
     "get/shutdown": (Anew, Get),
     "put/shutdown": (Anew, Put),
-    "join/task_done": (Join,),
-    "join/clear": (Join, {"begin": Join.fill, "wake": lambda self: self.tail.clear()}),
-    "join/remove": (Join, {
+    "join/task_done": (Join, Get),
+    "join/clear": (Join, Get, {"begin": Get.fill, "wake": lambda self: self.tail.clear()}),
+    "join/remove": (Join, Get, {
         "begin": lambda self: self.queue.add("going").put(1), "wake": lambda self: self.queue.remove("going"),
     }),
     "submit/call ends": (Submit,),

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from manytail.queue import LifoQueue, Queue, SimpleQueue
 
-from .pairs import Anew, Full, Larger, Pair, pairs
+from .pairs import Anew, Full, Join, Larger, Pair, pairs
 
 
 def locked(maxsize: int = 0) -> Any:
@@ -28,18 +28,6 @@ class Get(Pair):
         self.queue.get()
 
 
-class Join(Get):
-    wakes = "all"
-    waits = "join"
-
-    def begin(self) -> None:
-        self.fill()
-        self.take()
-
-    def wake(self) -> None:
-        self.queue.task_done()
-
-
 class JoinShutdown(Anew, Join):
     """An immediate shutdown takes away what is not done."""
 
@@ -52,8 +40,8 @@ class JoinShutdown(Anew, Join):
 
 
 OF_QUEUES: dict[str, tuple[type[Pair], ...]] = {
-    "get/put": (Get,), "put/get": (Full, Get), "put/maxsize": (Larger, Get), "join/task_done": (Join,),
-    "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get), "join/shutdown": (JoinShutdown,),
+    "get/put": (Get,), "put/get": (Full, Get), "put/maxsize": (Larger, Get), "join/task_done": (Join, Get),
+    "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get), "join/shutdown": (JoinShutdown, Get),
 }
 KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
 QUEUE_PAIRS = pairs({

@@ -51,8 +51,8 @@ class Thread(threading.Thread):
         self._is_started = True
 
     def start_soon(self, failed: Callable[[BaseException], object]) -> None:
-        """start() that does not wait for another thread: for a caller with a lock, which finalizers may need that a
-        collection in that thread runs. failed: called with the error if the thread cannot be started."""
+        """start() without its wait for another thread, for a caller that holds a lock: a collection in that thread may
+        run finalizers that need the lock. failed: called with the error if the thread cannot be started."""
         try:
             self._is_started = True
             start_daemon(self._start_or, failed)

@@ -23,7 +23,8 @@ KINDS = {
 SELECTORS = [None, None, None, lambda entry: entry.item % 2 == 0, "n > 4"]
 ORIGINS = [["a"], ["b"]]
 STEPS = 60
-SOON, SAFE = 0.01, 0.004        # seconds: of a delay, and before its end that a step may take
+SOON = 0.01             # seconds: a short delay or ttl
+SAFE = 0.004            # seconds before its end in which no step begins
 
 
 class Script:
@@ -31,8 +32,7 @@ class Script:
         self.random, self.log = random, []
         self.queue = KINDS[kind]("q", groups=random.choice([None, None, "shared", "assigned"]))
         self.subscriptions, self.waits, self.entries = [], {}, []
-        self.ends = []          # of times that pass: (earliest, latest), in order
-        self.browsers = kind == "fifo"
+        self.due = []           # (earliest, latest) time at which a delay or ttl ends, in order
 
     def put(self):
         item = self.random.randrange(10)
@@ -46,7 +46,7 @@ class Script:
         except ShutDown:
             return
         if times:
-            self.ends.append((before + SOON, time.monotonic() + SOON))
+            self.due.append((before + SOON, time.monotonic() + SOON))
 
     def subscribe(self):
         if len(self.subscriptions) < 5:
@@ -62,7 +62,7 @@ class Script:
             subscription = self.random.choice(idle)
             self.waits[subscription] = asyncio.ensure_future(subscription.aget())
 
-    def end(self):
+    def end_delivery(self):
         if self.entries:
             entry = self.entries.pop(self.random.randrange(len(self.entries)))
             getattr(entry, self.random.choice(["ack", "release", "release", "reject"]))()
@@ -92,15 +92,15 @@ class Script:
         self.queue.shutdown(immediate=self.random.random() < 0.1)
 
     def pass_time(self):
-        """Let what ends within SAFE end now."""
-        while self.ends_before(time.monotonic() + SAFE):
-            _, latest = self.ends.pop(0)
+        """Wait for the delays and ttls that end within SAFE, and let the queue act on them."""
+        while self.is_due_by(time.monotonic() + SAFE):
+            _, latest = self.due.pop(0)
             while time.monotonic() <= latest:
                 time.sleep(SAFE / 10)
         self.queue.maintain()
 
-    def ends_before(self, moment):
-        return bool(self.ends) and self.ends[0][0] <= moment
+    def is_due_by(self, moment):
+        return bool(self.due) and self.due[0][0] <= moment
 
     async def settle(self):
         """Let everybody who was woken go on, and those whom they wake."""
@@ -113,7 +113,7 @@ class Script:
                     self.entries.append(wait.result())
 
     def ask(self):
-        """Whether nobody waits in vain, or a step took so long that a time has passed in between."""
+        """Fail if somebody waits in vain. False: nobody can say, a delay or ttl has ended since pass_time()."""
         for subscription in self.waits:
             try:
                 found = repr(subscription.get(False))
@@ -121,13 +121,13 @@ class Script:
                 continue
             except (ShutDown, ClosedError) as error:
                 found = repr(error)
-            if self.ends_before(time.monotonic()):
+            if self.is_due_by(time.monotonic()):
                 return False
             pytest.fail(f"{subscription!r} waits, though a new get finds {found}: {' '.join(self.log)}")
         return True
 
     async def run(self):
-        steps = [self.put] * 6 + [self.get] * 6 + [self.end] * 4 + [self.subscribe] * 3 + [self.change] * 2
+        steps = [self.put] * 6 + [self.get] * 6 + [self.end_delivery] * 4 + [self.subscribe] * 3 + [self.change] * 2
         steps += [self.cancel, self.purge]
         for number in range(STEPS):
             step = self.shut_down if number == STEPS * 2 // 3 else self.random.choice(steps)
