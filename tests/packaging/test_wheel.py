@@ -102,8 +102,15 @@ def test_the_wheel_is_for_one_python_and_says_its_version(wheel, metadata):
 
 def test_the_core_depends_on_nothing(metadata):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo", "test", "bench"}
+    assert set(metadata.get_all("Provides-Extra")) == set(extras) >= {"numpy", "spark", "demo"}
+    assert not {"test", "bench"} & set(extras), "what only developers need is a dependency group"
     assert [needed for needed in metadata.get_all("Requires-Dist") if "extra ==" not in needed] == []
+
+
+def test_the_group_test_has_what_the_extras_that_it_tests_ask_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    assert {*extras["postgres"], *extras["selectors"]} <= set(project["dependency-groups"]["test"])
 
 
 def test_the_bill_of_materials_is_of_this_wheel_and_recorded(wheel, metadata):

@@ -153,14 +153,11 @@ def cpython(classifier: str) -> Path:
     return once(f"cpython-{RELEASE}-{classifier}", make)
 
 
-def requirements(*extras: str) -> list[str]:
-    """What pip installs for extras of pyproject.toml, without manytail itself."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    wanted: list[str] = []
-    for one in (requirement for extra in extras for requirement in declared[extra]):
-        nested = re.fullmatch(r"manytail\[(.*)\]", one)
-        wanted += requirements(*nested[1].split(",")) if nested else [one]
-    return wanted
+def requirements(*names: str) -> list[str]:
+    """What pip installs for extras and dependency groups of pyproject.toml that name no others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    declared = project["project"]["optional-dependencies"] | project["dependency-groups"]
+    return [requirement for name in names for requirement in declared[name]]
 
 
 def tag_of(wanted: Sequence[str]) -> str:
