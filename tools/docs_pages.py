@@ -1,4 +1,5 @@
-"""Writes what of the docs is made from elsewhere: an anchor for each option, and llms.txt from the site's navigation.
+"""Writes what of the docs is made from elsewhere: an anchor for each option, llms.txt from the site's navigation, and
+the page that compares the published designs with the code.
 
     python tools/docs_pages.py [--check]
 
@@ -11,6 +12,8 @@ import re
 import sys
 from pathlib import Path
 from textwrap import fill
+
+import from_designs
 
 from manytail.mapping._options import OPTIONS
 
@@ -51,19 +54,19 @@ def shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def llms() -> str:
-    """The pages of the site by section, each with its first sentence."""
+def llms(made: dict[Path, str]) -> str:
+    """The pages of the site by section, each with its first sentence. `made`: pages that may not be written yet."""
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     lines = [SUMMARY]
     for found in re.finditer(r'^ +- "?(.*?)"?:(?: (\S+\.md))?$', navigation, re.MULTILINE):
         name, path = found.groups()
-        lines.append(f"- [{name}]({path}): {first_sentence(path)}" if path else f"\n## {name}\n")
+        lines.append(f"- [{name}]({path}): {first_sentence(made, path)}" if path else f"\n## {name}\n")
     return "\n".join(lines) + "\n"
 
 
-def first_sentence(path: str) -> str:
+def first_sentence(made: dict[Path, str], path: str) -> str:
     """Of the first paragraph; of pages that begin with a table or a list, the title."""
-    text = SAME_AS.get(path, DOCS / path).read_text(encoding="utf-8")
+    text = made.get(DOCS / path) or SAME_AS.get(path, DOCS / path).read_text(encoding="utf-8")
     title, *blocks = re.split(r"\n\s*\n", text)
     first = next((block for block in blocks if re.match(r"[A-Za-z*\[>]|`(?!``)", block)), title)
     plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", " ".join(first.lstrip("> #").split())).replace("**", "")
@@ -71,7 +74,11 @@ def first_sentence(path: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    made = {DOCS / "reference" / "options.md": options(), DOCS / "llms.txt": llms()}
+    made = {
+        DOCS / "reference" / "options.md": options(),
+        DOCS / "design" / "from-designs.md": from_designs.page(),
+    }
+    made[DOCS / "llms.txt"] = llms(made)
     differing = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if arguments == ["--check"]:
         print(*(f"{path.relative_to(ROOT)}: run `python tools/docs_pages.py`" for path in differing), sep="\n")
