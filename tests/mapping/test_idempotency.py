@@ -1,10 +1,16 @@
 """Idempotency keys: those of this release are those of the next, and equal values have equal ones."""
 import datetime
+import functools
 import math
+import sys
 import uuid
+from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, Rounded, localcontext
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
+from support.process import environment, run_command
 
 from manytail.mapping._idempotency import idempotency_key
 
@@ -72,3 +78,97 @@ def test_the_context_of_decimals_does_not_count():
     keys = list(map(idempotency_key, values))
     with localcontext(Context(prec=2, Emax=1, capitals=0, traps=[Inexact, Rounded])):
         assert list(map(idempotency_key, values)) == keys
+
+
+@dataclass
+class Request:
+    id: int
+
+
+class Pair(NamedTuple):
+    id: int
+
+
+@pytest.mark.parametrize("kind", [Request, Pair])
+def test_like_named_classes_of_two_modules_have_different_keys(kind):
+    here, there = kind(1), type(kind.__name__, (kind,), {"__module__": "another", "__qualname__": kind.__qualname__})(1)
+    assert idempotency_key(here) == idempotency_key(kind(1))
+    assert idempotency_key(here) != idempotency_key(there)
+    assert idempotency_key([here]) != idempotency_key([there])
+
+
+def test_a_key_from_before_modules_counted_is_no_key_now():
+    """Which would find the result of another class: that of Request(id=1) until 2026-11."""
+    assert idempotency_key(Request(1)) != "87af4aedbfdfdd507ad1b48be6acd309"
+
+
+def test_a_class_of_a_program_has_the_name_that_others_import_it_by(tmp_path):
+    program = tmp_path / "jobs.py"
+    program.write_text(
+        "from dataclasses import dataclass\n"
+        "from manytail.mapping._idempotency import idempotency_key\n"
+        "@dataclass\nclass Request:\n    id: int\n"
+        "key = idempotency_key(Request(1))\n"
+        "if __name__ == '__main__':\n    import jobs\n    print(key, jobs.key, key == jobs.key)\n"
+    )
+    ran = run_command(sys.executable, program, env=environment())
+    assert ran.stdout.endswith("True\n"), ran.stderr
+
+
+BASES = [(dict, ()), (list, ()), (str, ()), (int, ()), (Exception, ()), (functools.partial, (print,))]
+
+
+@pytest.mark.parametrize(("base", "arguments"), BASES)
+def test_a_dataclass_with_content_besides_its_fields_has_no_key(base, arguments):
+    kind = dataclass(type("Odd", (base,), {"__annotations__": {"x": int}, "x": 1}))
+    value = base.__new__(kind, *arguments)
+    with pytest.raises(TypeError, match=rf"^dedup: .* of type Odd, .* derives from {base.__name__} \(expected: "):
+        idempotency_key([value], "dedup")
+
+
+def test_a_value_whose_text_cannot_be_had_is_refused_all_the_same():
+    class Shy:
+        def __repr__(self):
+            raise ValueError
+
+    with pytest.raises(TypeError, match="Shy"):
+        idempotency_key(Shy())
+
+
+VIENNA = ZoneInfo("Europe/Vienna")
+OTHER = datetime.timezone(datetime.timedelta(hours=2, microseconds=1))
+TWO = datetime.timezone(datetime.timedelta(hours=2))
+
+
+class NoOffset(datetime.tzinfo):
+    def utcoffset(self, when):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (datetime.datetime(2026, 7, 1, 12, tzinfo=VIENNA), datetime.datetime(2026, 7, 1, 10, tzinfo=datetime.UTC)),
+        (datetime.datetime.min.replace(tzinfo=OTHER), datetime.datetime.min.replace(tzinfo=OTHER)),
+        (
+            datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+            datetime.datetime.min.replace(hour=1, tzinfo=TWO),
+        ),
+        (datetime.datetime(2026, 7, 1, tzinfo=NoOffset()), datetime.datetime(2026, 7, 1)),
+        (datetime.time(12, tzinfo=datetime.UTC), datetime.time(14, tzinfo=TWO)),
+        (datetime.time(12, tzinfo=VIENNA), datetime.time(12)),
+    ],
+)
+def test_equal_moments_have_equal_keys(one, other):
+    assert one == other
+    assert idempotency_key(one) == idempotency_key(other)
+
+
+def test_a_moment_of_a_subclass_has_no_key():
+    """It may be more exact, as that of pandas is."""
+
+    class Finer(datetime.datetime):
+        pass
+
+    with pytest.raises(TypeError, match="Finer"):
+        idempotency_key(Finer(2026, 1, 1, tzinfo=datetime.UTC))

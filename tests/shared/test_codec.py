@@ -1,6 +1,7 @@
 """The default codec: a value of its types comes back equal in value and type; any other is refused, on both sides."""
 import math
 import struct
+import sys
 from collections import namedtuple
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -13,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.process import environment, run_command
 
 from manytail.mapping import _codec
 
@@ -119,6 +121,39 @@ def local() -> Any:
     return Local()
 
 
+@dataclass
+class Headers(dict[str, str]):
+    x: int = 1
+
+
+@dataclass
+class Refusal(Exception):
+    x: int = 1
+
+
+class Slotted:
+    __slots__ = ("__hidden",)
+
+    def hide(self) -> "Slotted":
+        self.__hidden = 1
+        return self
+
+
+@dataclass
+class WithSlot(Slotted):
+    x: int = 1
+
+
+class MorePoint(Point):
+    pass
+
+
+def more_point() -> Any:
+    made = MorePoint(1)
+    made.more = 1  # type: ignore[attr-defined]
+    return made
+
+
 def with_more() -> Any:
     made = Tagged(Page("u"))
     made.more = 1  # type: ignore[attr-defined]
@@ -137,6 +172,10 @@ def with_more() -> Any:
         local(),
         same_name(1, 2),
         with_more(),
+        more_point(),
+        WithSlot().hide(),
+        Headers(),
+        Refusal(),
         [1, [object()]],
         Page,
     ],
@@ -189,9 +228,28 @@ def test_deep_nesting_is_a_value_error():
     ],
 )
 def test_only_a_class_with_these_fields_is_made(module, qualname, names):
-    import sys
-
     for tag in (b"N", b"C"):
         with pytest.raises(ValueError, match=r"^codec: "):
             _codec.decode(tag + _codec.encode((module, qualname, names)) + b"0" * 3)
     assert "antigravity" not in sys.modules  # nothing was imported
+
+
+def test_a_class_of_a_program_is_found_where_it_is_imported(tmp_path):
+    """And the other way: a result that a module has recorded is read by the program of that name."""
+    (tmp_path / "jobs.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from manytail.mapping._codec import decode, encode\n"
+        "@dataclass\nclass Page:\n    url: str\n"
+        "if __name__ == '__main__':\n"
+        "    data = encode(Page('u'))\n"
+        "    assert b'__main__' not in data\n"
+        "    assert type(decode(data)) is Page\n"
+        "    older = data.replace(b'\\x00\\x04jobs', b'\\x00\\x08__main__')\n"
+        "    assert decode(older) == Page('u')\n"
+        "    print(data.hex())\n"
+    )
+    program = run_command(sys.executable, tmp_path / "jobs.py", env=environment())
+    assert program.returncode == 0, program.stderr
+    reads = "import jobs, sys; assert type(jobs.decode(bytes.fromhex(sys.argv[1]))) is jobs.Page"
+    reader = run_command(sys.executable, "-c", reads, program.stdout.strip(), env=environment(), cwd=tmp_path)
+    assert reader.returncode == 0, reader.stderr

@@ -5,13 +5,12 @@ NamedTuples and dataclasses of these; no subclasses. A value is one byte for its
 length starts with the length, in four bytes. A time zone is a `datetime.timezone` or a `zoneinfo.ZoneInfo`.
 
 Reading is safe with any bytes: it unpickles nothing, imports nothing, and calls no constructor of a user's class. The
-class of a NamedTuple or dataclass must be in a module that is imported already; its fields are set one by one. Data
-that ends early, has bytes left over or has another form is a ValueError.
+class of a NamedTuple or dataclass is named by its module and qualified name. It must be in a module that is imported
+already; its fields are set one by one. Data that ends early, has bytes left over or has another form is a ValueError.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -22,6 +21,8 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
+
+from ._classes import class_of, extras, foreign_base, found_in, module_of
 
 NAME = "manytail-1"  # stored with the name of a Shared: another encoding needs another name
 
@@ -77,8 +78,6 @@ def _write(value: Any, write: _Write) -> None:
         _write_record(b"N", value, type(value)._fields, value, write)
     elif is_dataclass(value) and not isinstance(value, type):
         names = tuple(field.name for field in fields(value))
-        if set(getattr(value, "__dict__", ())) - set(names):
-            raise TypeError(f"codec: a {type(value).__qualname__} with attributes that are not fields")
         _write_record(b"C", value, names, [getattr(value, name) for name in names], write)
     else:
         raise TypeError(
@@ -148,24 +147,23 @@ def _write_datetime(value: datetime, write: _Write) -> None:
 def _write_record(tag: bytes, value: Any, names: tuple[str, ...], values: Any, write: _Write) -> None:
     kind = type(value)
     if kind not in _FOUND:
-        if _find(kind.__module__, kind.__qualname__) is not kind:
+        if found_in(kind.__module__, kind.__qualname__) is not kind:
             raise TypeError(f"codec: a result of class {kind.__qualname__} (expected: a class at the top of a module)")
+        if (base := foreign_base(kind)) is not None:
+            raise TypeError(
+                f"codec: a result of class {kind.__qualname__}, which derives from {base.__qualname__}, whose content "
+                "is in no field (expected: a dataclass or NamedTuple with that content in a field)"
+            )
         _FOUND[kind] = None
+    if extras(value, names):
+        raise TypeError(f"codec: a {kind.__qualname__} with attributes that are not fields")
     write(tag)
-    _write((kind.__module__, kind.__qualname__, names), write)
+    _write((module_of(kind), kind.__qualname__, names), write)
     for item in values:
         _write(item, write)
 
 
-_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that `_find` returns for their own names
-
-
-def _find(module: str, qualname: str) -> Any:
-    """The class of that name in an imported module, or None."""
-    found: Any = sys.modules.get(module)
-    for name in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(name)  # runs no __getattr__ of a module or metaclass
-    return found
+_FOUND: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes whose values can be written and read
 
 
 _WRITERS: dict[type, Callable[[Any, _Write], None]] = {
@@ -273,7 +271,7 @@ class _Reader:
 
     def record(self) -> tuple[type, tuple[str, ...]]:
         module, qualname, names = self.value()
-        kind = _find(module, qualname)
+        kind = class_of(module, qualname)
         if not isinstance(kind, type):
             raise ValueError(
                 f"codec: class {qualname} of a recorded result is not in module {module}, or the module is not imported"

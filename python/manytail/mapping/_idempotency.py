@@ -3,7 +3,10 @@
 Every encoded value starts with its kind and its length, so that no two values have the same encoding. The order of a
 dict's entries does not count. -0.0 equals 0.0, all NaNs are equal, equal decimals are equal, and 1 is not True.
 
-The encoding must not change: the keys are stored in databases, and recorded results would not be found again.
+A NamedTuple or dataclass is told apart by its fields and by the full name of its class: module and qualified name.
+
+The encoding must not change: the keys are stored in databases, and recorded results would not be found again. Where it
+was wrong, its new form has a number (FORMAT), so that no key of before is taken for another one.
 """
 
 from __future__ import annotations
@@ -17,9 +20,13 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+from ._classes import foreign_base, module_of
+from ._errors import shortened
+
+FORMAT = 2  # of NamedTuples and dataclasses, and of times with a zone
 TYPES = "None, bool, int, float, str, bytes, dates, times, Decimal, UUID, and "
 TYPES += "tuples, lists, dicts, NamedTuples and dataclasses of them"
-_TEXTS = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)  # encoded as their kind and their text
+_TEXTS = (datetime.date, datetime.timedelta, Decimal, UUID)  # encoded as their kind and their text
 
 
 class UnstableError(TypeError):
@@ -59,15 +66,15 @@ def _encode_composed(value: Any, kind: type) -> bytes:
     if kind is list or kind is tuple:
         return _sized(b"l" if kind is list else b"u", b"".join(map(encode, value)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _record(kind, zip(value._fields, value, strict=True))
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return _sized(b"z", value.astimezone(datetime.UTC).isoformat().encode())
-    if kind in _TEXTS or kind is datetime.datetime:
+        return _record(value, kind, zip(value._fields, value, strict=True))
+    if kind is datetime.datetime or kind is datetime.time:
+        return _moment(value, kind.__name__)
+    if kind in _TEXTS:
         text = _plain(value) if kind is Decimal else value
         return _sized(b"x", f"{kind.__name__}:{text}".encode())
     if is_dataclass(value) and not isinstance(value, type):
-        return _record(kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
-    raise UnstableError(f"{value!r} of type {kind.__qualname__}")
+        return _record(value, kind, ((field.name, getattr(value, field.name)) for field in fields(value)))
+    raise UnstableError(f"{shortened(value)} of type {kind.__qualname__}")
 
 
 def _plain(value: Any) -> str:
@@ -82,8 +89,30 @@ def _plain(value: Any) -> str:
     return str(Decimal((sign, digits[: len(digits) - zeros], exponent + zeros))).upper()  # "e" by some contexts
 
 
-def _record(kind: type, values: Any) -> bytes:
-    return _sized(b"r", encode(kind.__qualname__) + b"".join(encode(name) + encode(item) for name, item in values))
+def _moment(value: Any, name: str) -> bytes:
+    """Of a time or datetime. With an offset it is the moment that counts, without one (also if its zone knows none)
+    what the clock shows."""
+    offset, shown = value.utcoffset(), value.replace(tzinfo=None)
+    if offset is None:
+        return _sized(b"x", f"{name}:{shown}".encode())
+    if name == "datetime":
+        try:
+            return _sized(b"z", value.astimezone(datetime.UTC).isoformat().encode())
+        except OverflowError:  # less than a day from the first or last moment that a datetime can have
+            since = shown - datetime.datetime.min - offset
+    else:  # not modulo a day, as Python compares times
+        since = datetime.datetime.combine(datetime.date.min, shown) - datetime.datetime.min - offset
+    return _sized(b"y", f"{FORMAT}:{name}:{since // datetime.timedelta(microseconds=1)}".encode())
+
+
+def _record(value: Any, kind: type, values: Any) -> bytes:
+    if (base := foreign_base(kind)) is not None:
+        raise UnstableError(
+            f"{shortened(value)} of type {kind.__qualname__}, whose fields are not all of its content: it derives from "
+            f"{base.__qualname__}"
+        )
+    names = encode(FORMAT) + encode(module_of(kind)) + encode(kind.__qualname__)
+    return _sized(b"c", names + b"".join(encode(name) + encode(item) for name, item in values))
 
 
 def _sized(kind: bytes, data: bytes) -> bytes:

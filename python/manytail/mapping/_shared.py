@@ -13,12 +13,13 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import MethodDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from manytail import _checks
 from manytail._lifecycle import begin
+
+from ._classes import MAIN, name_of_main
 
 if TYPE_CHECKING:
     from ._shared_database import Database
@@ -205,16 +206,8 @@ def name_of(fn: Any) -> str:
     if isinstance(fn, MethodDescriptorType):  # str.upper has no module
         module = fn.__objclass__.__module__
     is_bound = not isinstance(getattr(fn, "__self__", None), type | ModuleType | None)  # to an object, with its state
-    if module in ("__main__", "__mp_main__"):  # the latter in processes that multiprocessing spawns
-        module = _name_of_main(sys.modules.get(module))
+    if module in MAIN:
+        module = name_of_main(sys.modules.get(module))
     if not isinstance(module, str) or not isinstance(name, str) or is_bound or "<" in name:
         raise _checks.bad_value("remember", fn, expected)
     return f"{module}.{name}"
-
-
-def _name_of_main(main: ModuleType | None) -> str | None:
-    """The name of the module that runs as a program. None: it is typed in, as in a notebook."""
-    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
-        return str(spec.name)
-    return None if path is None or hasattr(main, "get_ipython") else Path(path).stem
