@@ -53,7 +53,7 @@ def test_what_fn_raises_is_raised(run: Run) -> None:
             with pytest.raises(ValueError, match="bad") as raised:
                 await caller(ValueError("bad"))
             assert raised.value.__notes__ == [
-                "manytail: the item with key \"ValueError('bad')\" failed after 2 attempts"
+                "manytail: ValueError('bad'): the item with key \"ValueError('bad')\" failed after 2 attempts"
             ]
 
     async def stop() -> None:

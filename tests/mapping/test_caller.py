@@ -99,7 +99,7 @@ def test_what_fn_raises_is_raised_with_the_note_of_maps(way: Any) -> None:
         for ask in (lambda: caller("a"), lambda: caller.submit("a").result()):
             with pytest.raises(KeyError) as raised:
                 ask()
-            assert raised.value.__notes__ == ["manytail: the item with key 'A' failed after 3 attempts"]
+            assert raised.value.__notes__ == ["manytail: 'a': the item with key 'A' failed after 3 attempts"]
         assert caller.stats().failed == 2
 
 

@@ -248,7 +248,7 @@ def test_raise_yields_what_comes_before_and_names_key_and_attempts(mapped: Way) 
     with pytest.raises(ValueError, match="no") as caught:
         mapped(fail, range(100), workers=4, key=lambda item: f"k{item % 3}", retry=Retry(2, backoff=0.0), into=got)
     assert got == list(range(30))
-    assert caught.value.__notes__ == ["manytail: the item with key 'k0' failed after 3 attempts"]
+    assert caught.value.__notes__ == ["manytail: items[30], 30: the item with key 'k0' failed after 3 attempts"]
     assert threads_of_maps() == []
 
 

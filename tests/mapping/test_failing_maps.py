@@ -66,7 +66,7 @@ def test_a_fatal_error_ends_the_map_at_once(mapped: Way, fatal: Any) -> None:
         mapped(fn, range(10**6), into=results, errors="return", retry=Retry(5, PermissionError, backoff=0),
                fatal=fatal, workers=1)  # fmt: skip
     assert calls.count(3) == 1
-    assert caught.value.__notes__ == ["manytail: the item with key None failed after 1 attempt"]
+    assert caught.value.__notes__ == ["manytail: items[3], 3: the item with key None failed after 1 attempt"]
     assert [(one.item, one.ok) for one in results] == [(0, True), (1, False), (2, True)]
 
 

@@ -120,6 +120,10 @@ class Row(Item):
         except Exception as error:
             return f"<{error}>"
 
+    def shown(self) -> str:
+        """Nothing: the columns of a row may be many, and large."""
+        return ""
+
     @property
     def view(self) -> RowView:
         """The row as functions of it see it."""

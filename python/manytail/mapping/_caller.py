@@ -118,11 +118,12 @@ class Caller(Generic[_T, _R]):
             runner.forget(call)
             raise
         self._meter.sample()
-        if call.error is not None:
+        error, call.error = call.error, None  # its traceback may refer to the call
+        if error is not None:
             try:
-                raise call.error
+                raise error
             finally:
-                del call  # its error refers to this frame
+                del error  # it refers to this frame
         result: _R = call.result
         return result
 

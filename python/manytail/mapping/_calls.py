@@ -32,12 +32,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
-from ._item import Item, ItemBatch, Work, add_note
+from ._errors import own_copy
+from ._item import Item, ItemBatch, Work, note_item
 from ._loop_runner import LoopRunner
 from ._runner import Runner, no_step
 from ._thread_runner import ThreadRunner
@@ -72,8 +74,8 @@ class Call(Item):
 
     waits_for_entry = False
 
-    def __init__(self, value: Any, key: Any, priority: float, read: float) -> None:
-        Item.__init__(self, value, key, priority, read)
+    def __init__(self, *arguments: Any) -> None:
+        Item.__init__(self, *arguments)
         self._claims: list[object] = []  # the first decides. A list: its append is atomic, and needs no lock
         self.begins: bool | None = None  # True: begun, or done without a call. False: cancelled. None: not decided
         self.came = False  # its arrival is handled
@@ -97,18 +99,18 @@ class Call(Item):
         """It is done: give the one who waits its result or error."""
         if self.begin():
             if self.error is not None:
-                add_note(self.error, self)
+                note_item(self.error, self)
             self._set()
 
     def drop(self, error: BaseException | None, final: bool, by: object) -> bool:
         """The Caller has ended: no call begins. error: why; None: what is left is cancelled. final: nor does one run,
         so those that had begun get the error, too. by: as in `decide`. Returns whether it needs no other `drop`."""
         if self.decide(by):
-            self.error = CancelledError() if error is None else error
+            self.error = CancelledError() if error is None else own_copy(error)
             self._drop(error)
             return True
         if final and self.begins:
-            self.error = CancelledError() if error is None else error
+            self.error = CancelledError() if error is None else own_copy(error)
             self._set()
         return final
 
@@ -181,6 +183,7 @@ class FutureCall(Call):
                 self.future.set_result(self.result)
             else:
                 self.future.set_exception(self.error)
+        self.error = None  # its traceback may refer to this
 
     def _drop(self, error: BaseException | None) -> None:
         if error is None:
@@ -214,6 +217,7 @@ class LoopCall(Call):
             self.future.set_result(self.result)
         else:
             self.future.set_exception(error)
+            self.error = None  # its traceback may refer to this
 
     def drop(self, error: BaseException | None, final: bool, by: object) -> bool:
         if error is None and (final or not self.begins):
@@ -560,6 +564,7 @@ class ThreadCalls(CallRunner, ThreadRunner):
                 return call(item)
             finally:
                 here.call = None
+                del item
 
         return watched
 
@@ -746,6 +751,11 @@ class LoopCalls(CallRunner, LoopRunner):
             self._report_batch(item, self.scheduler.lost(item, error))
         else:
             self._report_failure(item, self.scheduler.failure(error))
+
+    def _stop(self) -> None:
+        super()._stop()
+        # Nobody else does it when the workers have failed: who waits for a call that they ran would wait on.
+        self.coroutines.when_ended(partial(self.report, self._drop, True))
 
     async def aclose(self, cancel: bool) -> None:
         """As `ThreadCalls.close`. A cancellation meanwhile cancels what has not ended."""

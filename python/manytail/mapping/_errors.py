@@ -1,4 +1,4 @@
-"""Users' errors and values, of whatever shape, without surprises: causes, notes, copies, tracebacks, short texts.
+"""Users' errors and values, of whatever shape, without surprises: causes, notes, copies, short texts.
 
 An exception may be frozen, have a `__repr__` or `__init__` that raises, or be false. None of that may get in the way of
 what a map does with it, so attributes are set past the methods of its class.
@@ -7,12 +7,12 @@ what a map does with it, so attributes are set past the methods of its class.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from contextlib import suppress
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 _SHORT = 100  # characters of a text
-_OURS = ("manytail.mapping.", "manytail.arrow.")  # modules whose frames no traceback of fn begins with
 
 
 class _Repr(reprlib.Repr):
@@ -52,13 +52,38 @@ def add_note(error: BaseException, note: str) -> None:
             object.__setattr__(error, "__notes__", [note])
 
 
+def note_option(error: BaseException, option: str) -> None:
+    """Say which of the user's functions has raised an error."""
+    add_note(error, f"manytail: raised by the function of the option {option}")
+
+
+def asked(option: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the user's function of an option. What it raises says so; an error that it was given and raises does not."""
+    try:
+        return function(*arguments)
+    except BaseException as error:
+        if not any(error is one for one in arguments):
+            note_option(error, option)
+        raise
+
+
+def message_of(error: BaseException) -> str:
+    """Its text; its type, if it has none."""
+    try:
+        return str(error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        return f"<{type(error).__qualname__}>"
+
+
 def own_copy(error: BaseException) -> BaseException:
     """A copy with the same content, cause and traceback: what is added to one is not added to the other. It calls no
     `__init__`, which may take other arguments than `args` or change them. The error itself, if it cannot be copied."""
     kind = type(error)
-    maker = next(one for one in kind.__mro__ if isinstance(vars(one).get("__new__"), BuiltinFunctionType))
+    makers = [one for one in kind.__mro__ if isinstance(vars(one).get("__new__"), BuiltinFunctionType)]
     try:
-        made: BaseException = maker.__new__(kind, *error.args)
+        made: BaseException = makers[0].__new__(kind, *error.args)
         for name in _members(kind):
             if (value := getattr(error, name, None)) is not None:
                 object.__setattr__(made, name, value)
@@ -81,12 +106,3 @@ def _members(kind: type) -> list[str]:
         if isinstance(member, (MemberDescriptorType, GetSetDescriptorType)) and not name.startswith("__")
     ]
     return [*found, "__cause__", "__context__", "__suppress_context__"]
-
-
-def without_our_frames(error: BaseException) -> BaseException:
-    """Its traceback begins where fn does. The frames of ours that called fn hold the item, and the item will hold the
-    error: a reference cycle, which would keep all that fn worked on until the collector comes."""
-    trace = error.__traceback__
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(_OURS):
-        trace = trace.tb_next
-    return BaseException.with_traceback(error, trace)

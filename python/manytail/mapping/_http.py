@@ -74,7 +74,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
     for _ in range(LARGEST_CAUSES):
         yield error
         reason = read(error, "reason")
-        cause = error.__cause__ or (reason if isinstance(reason, BaseException) else None)
+        cause = reason if error.__cause__ is None and isinstance(reason, BaseException) else error.__cause__
         if cause is None:
             return
         error = cause

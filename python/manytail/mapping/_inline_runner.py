@@ -54,6 +54,7 @@ def _apart(step: Callable[[], object]) -> Iterator[None]:
     """Do the step in a generator, whose frame does not refer to its caller's: else an error that the user keeps would
     keep Results alive, which would not end when it is dropped."""
     step()
+    del step  # it refers to an item
     yield
 
 
@@ -266,8 +267,11 @@ class InlineRunner(Runner):
         finally:
             self.worker.runs = False
         self._times.end_attempt()
-        if not (self.is_cancelled() and isinstance(error, asyncio.CancelledError)):
-            self._call_ended(item, error)
+        try:
+            if not (self.is_cancelled() and isinstance(error, asyncio.CancelledError)):
+                self._call_ended(item, error)
+        finally:
+            del item, error  # the error's traceback refers to this frame
 
     def _call_ended(self, item: Any, error: BaseException | None) -> None:
         if self.is_timed:
@@ -361,7 +365,10 @@ class _Worker:
         return enter_setup(self._stack, setup)
 
     def call(self, call: Any, item: Work) -> Any:
-        return call(item)
+        try:
+            return call(item)
+        finally:
+            del item
 
     def leave(self, error: Callable[[], BaseException | None]) -> None:
         """error: says why the map ends."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
+from ._errors import add_note, shortened
 from ._types import Delivery, SpentNames
 
 
@@ -44,7 +44,8 @@ class Item:
 
     __slots__ = (
         "attempts", "began", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start", "identity",
-        "key", "known", "lane", "last_error", "looked_up", "passed", "priority", "read", "result", "size", "value",
+        "key", "known", "lane", "last_error", "looked_up", "number", "passed", "priority", "read", "result", "size",
+        "value",
     )  # fmt: skip
 
     lane: Lane
@@ -60,9 +61,12 @@ class Item:
     noun = "item"  # what messages call it
     has_slot = True
 
-    def __init__(self, value: Any, key: Any = None, priority: float = 0, read: float = 0.0) -> None:
-        """read: when it was taken from the input, by the clock of Timings."""
+    def __init__(
+        self, value: Any, key: Any = None, priority: float = 0, read: float = 0.0, number: int | None = None
+    ) -> None:
+        """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
         self.value = value
+        self.number = number
         self.read = read
         self.key = key
         self.priority = priority
@@ -77,6 +81,11 @@ class Item:
     def shown_key(self) -> Any:
         """The key for messages."""
         return self.key
+
+    def shown(self) -> str:
+        """Which item it is, for messages: its place in the input and its value."""
+        place = "" if self.number is None else f"items[{self.number}], "
+        return f"{place}{shortened(self.value)}: "
 
     def members(self) -> list[Item]:
         """The items of this call."""
@@ -185,11 +194,9 @@ def batch_result(result: Any, length: int) -> Any:
 def note_of(item: Item) -> str:
     """What the error of an item that has failed says of it."""
     attempts = f"{item.attempts} attempt{'' if item.attempts == 1 else 's'}"
-    return f"manytail: the {item.noun} with key {item.shown_key()!r} failed after {attempts}"
+    return f"manytail: {item.shown()}the {item.noun} with key {shortened(item.shown_key())} failed after {attempts}"
 
 
-def add_note(error: BaseException, item: Item) -> None:
-    """Say in the error of an item which one has failed. The error of a batch says it once."""
-    with suppress(Exception):  # a frozen dataclass refuses attributes: it goes without a note
-        if (note := note_of(item)) not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+def note_item(error: BaseException, item: Item) -> None:
+    """Say in the error of an item which one has failed."""
+    add_note(error, note_of(item))

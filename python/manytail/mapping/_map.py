@@ -22,7 +22,7 @@ from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Self, TypeVar
 
@@ -31,9 +31,10 @@ from manytail._progress import INTERVAL, Meter, display_of
 from manytail._timings import now
 
 from . import _options
+from ._errors import note_option
 from ._idempotency import idempotency_key
 from ._inline_runner import InlineRunner
-from ._item import Item, ItemBatch, Work, add_note, batch_result, deliver_call
+from ._item import Item, ItemBatch, Work, batch_result, deliver_call, note_item
 from ._limits import Limit, checked_amount
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
@@ -127,10 +128,16 @@ class Plan:
         weight_of = None if weights is None else lambda item: weights.get(item.key, 1)
         return Scheduler(self.options, weight_of=weight_of, shared=shared)
 
-    def item(self, scheduler: Scheduler, value: Any, kind: type[_I] = Item) -> _I:  # type: ignore[assignment]
+    def item(
+        self,
+        scheduler: Scheduler,
+        value: Any,
+        kind: type[_I] = Item,  # type: ignore[assignment]
+        number: int | None = None,
+    ) -> _I:
         """The item of a value. What `key`, `priority`, a limit's `cost` or `item_id` raises fails the item without a
         call. With a key it keeps its place in the order."""
-        item = kind(value, None, 0, now())
+        item = kind(value, None, 0, now(), number)
         try:
             if self.describes:
                 self._describe(item, value, scheduler.expired)
@@ -141,21 +148,29 @@ class Plan:
         if item.error is not None:
             failure = scheduler.failure(item.error)
             item.error, item.fatal = failure.error, failure.fatal
+            del failure  # the error's traceback refers to this frame
         return item
 
     def _describe(self, item: Item, value: Any, expired: bool) -> None:
         """Set what the options compute from the value. Raises what `key` raises."""
-        if self.options.key is not None:
-            item.key = self.options.key(value)
+        asked = "key"
         try:
+            if self.options.key is not None:
+                item.key = self.options.key(value)
+            asked = "priority"
             if self.options.priority is not None:
                 item.priority = priority_of(self.options.priority(value))
+            asked = "cost"
             if self.options.has_costs:
                 limits = self.options.limits
                 item.costs = tuple(1.0 if limit.cost is None else cost_of(limit, value) for limit in limits)
+            asked = "item_id"
             if self.options.remember is not None or (self.options.dedup is not None and not expired):
                 item.identity = self.identity(value)
         except BaseException as error:
+            note_option(error, asked)
+            if asked == "key":
+                raise
             item.error = error
 
     def identity(self, value: Any) -> str:
@@ -166,7 +181,10 @@ class Plan:
         return idempotency_key(value, option, "; or item_id=, a function that makes one of them")
 
     def call_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
-        """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`."""
+        """The function that a worker calls with each item. resource: keyword arguments for fn, from `setup`.
+
+        An error of fn refers to the frames of its callers. None of these holds the item, which will hold the error:
+        such a cycle would keep all that fn worked on until the collector comes."""
         fn, delivers = self.fn, self.options.wants_delivery
         if self.options.batch is not None:
             return self._call_batches_with(resource)
@@ -175,23 +193,35 @@ class Plan:
                 return lambda item: fn(item.value, **resource)
 
             async def deliver_async(item: Item) -> Any:
+                value = item.value
                 with self.delivery(item) as delivery:
-                    return await fn(item.value, delivery=delivery, **resource)
+                    del item
+                    return await fn(value, delivery=delivery, **resource)
 
             return deliver_async
         if not resource and not delivers:
 
             def call(item: Item) -> Any:
-                value = fn(item.value)
-                return refuse_awaitable(value) if type(value) is CoroutineType else value  # most often no call
+                value = item.value
+                del item
+                result = fn(value)
+                return refuse_awaitable(result) if type(result) is CoroutineType else result  # most often no call
 
             return call
         if not delivers:
-            return lambda item: refuse_awaitable(fn(item.value, **resource))
+
+            def call_with_resource(item: Item) -> Any:
+                value = item.value
+                del item
+                return refuse_awaitable(fn(value, **resource))
+
+            return call_with_resource
 
         def deliver(item: Item) -> Any:
+            value = item.value
             with self.delivery(item) as delivery:
-                return refuse_awaitable(fn(item.value, delivery=delivery, **resource))
+                del item
+                return refuse_awaitable(fn(value, delivery=delivery, **resource))
 
         return deliver
 
@@ -202,17 +232,23 @@ class Plan:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
-            with self.delivery(batch) if delivers else nullcontext() as delivery:
-                extra = {"delivery": delivery, **resource} if delivers else resource
-                return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
+            try:
+                with self.delivery(batch) if delivers else nullcontext() as delivery:
+                    extra = {"delivery": delivery, **resource} if delivers else resource
+                    return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
+            finally:
+                del batch
 
         async def call_async(batch: ItemBatch) -> Any:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
-            with self.delivery(batch) if delivers else nullcontext() as delivery:
-                extra = {"delivery": delivery, **resource} if delivers else resource
-                return batch.with_known(batch_result(await fn(values, **extra), len(values)))
+            try:
+                with self.delivery(batch) if delivers else nullcontext() as delivery:
+                    extra = {"delivery": delivery, **resource} if delivers else resource
+                    return batch.with_known(batch_result(await fn(values, **extra), len(values)))
+            finally:
+                del batch
 
         return call_async if self.options.is_async else call
 
@@ -235,8 +271,11 @@ class Plan:
         """What the consumer gets for a finished item."""
         if self.options.errors != "return":
             return item.result
-        result = item.result if item.error is None else None
-        return Outcome(item.value, result, item.error, item.attempts, item.key)
+        error = item.error
+        if error is None:
+            return Outcome(item.value, item.result, None, item.attempts, item.key)
+        item.error = None  # its traceback may refer to the item, through a function of an option
+        return Outcome(item.value, None, error, item.attempts, item.key)
 
 
 def plan_of(
@@ -290,21 +329,23 @@ class Source(Iterator[list[Item]]):
         self._runner = runner
         self._input = values  # kept: the last reference to a list is not dropped under a lock
         self._values = iter(values)
+        self._numbers = count()
         options = plan.options
         asks = any(function is not None for function in (options.key, options.priority, options.item_id))
         asks = asks or any(limit.cost is not None for limit in options.limits)
         self.never_blocks = type(values) in NEVER_BLOCK and not asks
 
     def __next__(self) -> list[Item]:
-        make, scheduler = self._plan.item, self._runner.scheduler
+        make, scheduler, numbers = self._plan.item, self._runner.scheduler, self._numbers
         if not self.never_blocks:
-            return [make(scheduler, next(self._values))]
+            return [make(scheduler, next(self._values), number=next(numbers))]
         values = islice(self._values, min(self._runner.room, CHUNK))
         if self._plan.describes:
-            items = [make(scheduler, value) for value in values]
+            pairs = zip(values, numbers, strict=False)  # in this order: else the end of `values` takes a number
+            items = [make(scheduler, value, number=number) for value, number in pairs]
         else:
             read = now()
-            items = [Item(value, None, 0, read) for value in values]
+            items = [Item(value, None, 0, read, number) for value, number in zip(values, numbers, strict=False)]
             scheduler.admission.assign(items)
         if not items:
             raise StopIteration
@@ -322,7 +363,7 @@ def final_error(runner: Runner) -> BaseException | None:
         wrapped.__cause__ = error
         error = wrapped
     if scheduler.failing is not None and scheduler.error is scheduler.failing.error:
-        add_note(error, scheduler.failing)
+        note_item(error, scheduler.failing)
     return error
 
 
@@ -422,9 +463,11 @@ class Results(Iterator[_R]):
             runner.flush()
             self._end()
             error = self._final_error()
-            if error is not None:
-                raise error
-            raise StopIteration
+            self._scheduler.forget_errors()
+            try:
+                raise StopIteration if error is None else error
+            finally:
+                del error  # it refers to this frame
 
     def _final_error(self) -> BaseException | None:
         return final_error(self._runner)
@@ -560,9 +603,11 @@ class AsyncResults(AsyncIterator[_R]):
             return result
         await self._run.end()
         error = final_error(runner)
-        if error is not None:
-            raise error
-        raise StopAsyncIteration
+        scheduler.forget_errors()
+        try:
+            raise StopAsyncIteration if error is None else error
+        finally:
+            del error  # it refers to this frame
 
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
@@ -651,8 +696,9 @@ async def _read_async(
     plan: Plan, runner: Runner, items: Iterable[Any] | AsyncIterable[Any]
 ) -> AsyncIterator[list[Item]]:
     if isinstance(items, AsyncIterable):
+        numbers = count()
         async for value in items:
-            yield [plan.item(runner.scheduler, value)]
+            yield [plan.item(runner.scheduler, value, number=next(numbers))]
     else:
         for made in Source(plan, runner, items):
             yield made

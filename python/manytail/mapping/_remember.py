@@ -25,7 +25,6 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import reprlib
 import threading
 import time
 from collections import deque
@@ -39,6 +38,7 @@ from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event, Held
 
 from . import _codec
+from ._errors import add_note, message_of, shortened
 from ._item import Item, Work
 from ._threads import Thread
 from ._types import SharedUnavailable
@@ -213,7 +213,9 @@ class Memory:
             data = self._codec.encode(item.result)
             if not isinstance(data, bytes):
                 raise TypeError(f"codec: encode returned a {type(data).__qualname__} (expected: bytes)")
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # an extension's panic is no Exception
             if self.unrecordable is not None:
                 self.unrecordable[item] = _unrecordable(item, error)
             elif not self._logged:
@@ -419,7 +421,7 @@ class Memory:
         results = self._codec.decode_all(records) if self._in_bulk else map(self._decoded, records)
         for (item, _), result in zip(recorded, results, strict=True):
             if isinstance(result, Exception):
-                result.add_note("manytail: of a remembered result; Shared.forget() drops them")
+                add_note(result, "manytail: of a remembered result; Shared.forget() drops them")
                 item.error = result
             else:
                 item.result, item.known = result, True
@@ -446,10 +448,10 @@ class Memory:
             _set(future)
 
 
-def _unrecordable(item: Item, error: Exception) -> TypeError:
+def _unrecordable(item: Item, error: BaseException) -> TypeError:
     made = TypeError(
-        f"remember: the result of item {reprlib.repr(item.value)}, of type {type(item.result).__qualname__}, cannot be "
-        f"recorded: {error}; let fn return what can be, or give a codec: remember=Shared(..., codec=...)"
+        f"remember: the result of item {shortened(item.value)}, of type {type(item.result).__qualname__}, cannot be "
+        f"recorded: {message_of(error)}; let fn return what can be, or give a codec: remember=Shared(..., codec=...)"
     )
     made.__cause__ = error
     return made

@@ -32,6 +32,7 @@ from weakref import WeakMethod
 
 from manytail._timings import Timings
 
+from ._errors import own_copy
 from ._item import Item, ItemBatch, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
@@ -61,6 +62,20 @@ def insist(step: Callable[[], object]) -> BaseException | None:
             interruption = error
     step()
     return interruption
+
+
+def _with_own_errors(verdicts: Sequence[Verdict | None]) -> list[Verdict | None]:
+    """Where items of a batch fail with one error, the others get copies: each is raised for another caller, which adds
+    a traceback and a note."""
+    seen: set[int] = set()
+    own: list[Verdict | None] = []
+    for verdict in verdicts:
+        if verdict is not None and verdict.kind is Kind.FAIL:
+            if id(verdict.error) in seen:
+                verdict = verdict._replace(error=own_copy(verdict.error))
+            seen.add(id(verdict.error))
+        own.append(verdict)
+    return own
 
 
 def _weakly(method: Callable[[_A], object]) -> Callable[[_A], None]:
@@ -220,7 +235,7 @@ class Runner:
         A `for` over acquisitions: Ctrl-C may raise after a call, but not between a step of an iterator and the `try`.
         """
         here = get_ident()
-        for _ in iter(self._try_lock, False) if self._events or self._failure else ():
+        for _ in iter(self._try_lock, False) if self._events or self._failure is not None else ():
             try:
                 self._holder = here
                 self._handle()
@@ -356,7 +371,7 @@ class Runner:
         if isinstance(verdict, Verdict):
             self._report_failure(batch, verdict)
             return
-        pairs = zip(verdict, batch.items, strict=True)
+        pairs = zip(_with_own_errors(verdict), batch.items, strict=True)
         reported = [one if one is None else self._replaced(one, item) for one, item in pairs]
         self._report_end(reported, self.scheduler.returned, batch, reported, self.now())
 

@@ -69,6 +69,7 @@ from typing import Any, NamedTuple
 from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
+from ._errors import asked, set_cause
 from ._gate import AdaptiveGate, Gate
 from ._item import Item, ItemBatch, Lane, Unfit, Work, flat, spent_of
 from ._options import Options
@@ -347,33 +348,36 @@ class Scheduler:
             return self._judge(item, error, chance, item.attempts if attempts is None else attempts)
         except BaseException as wrong:
             if wrong is not error:
-                wrong.__cause__ = error
+                set_cause(wrong, error)
             return Verdict(Kind.FAIL, error=wrong, fatal=isinstance(wrong, self._fatal_kinds))
 
     def failure(self, error: BaseException) -> Verdict:
         """The failure of an item for good, with an error that asks for no other attempt. Runs the user's `fatal`, so
         the owner calls this without its lock."""
         try:
-            return Verdict(Kind.FAIL, error=error, fatal=self.options.is_fatal(error))
+            return Verdict(Kind.FAIL, error=error, fatal=asked("fatal", self.options.is_fatal, error))
         except BaseException as wrong:
-            wrong.__cause__ = wrong.__cause__ if wrong is error else error
+            if wrong is not error:
+                set_cause(wrong, error)
             return Verdict(Kind.FAIL, error=wrong)
 
     def _judge(self, item: Work, error: BaseException, chance: float, attempt: int) -> Verdict:
         retry = self.options.retry
         if isinstance(error, RetryLater):
             return self._defer(item, error, error)
-        if self.options.is_fatal(error):
+        if asked("fatal", self.options.is_fatal, error):
             return Verdict(Kind.FAIL, error=error, fatal=True)
         if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
             return Verdict(Kind.FAIL, error=error)
-        answer = retry.answer(error)  # of a callable also after the last attempt: it may defer the item
+        # A callable is also asked after the last attempt: it may defer the item.
+        answer = asked("retry: on", retry.answer, error)
         if isinstance(answer, RetryLater):
             return self._defer(item, answer, error)
         if attempt > retry.times or not answer:
             return Verdict(Kind.FAIL, error=error)
         if callable(retry.backoff):
-            wait = _seconds(f"backoff: for attempt {attempt}", retry.backoff(attempt, error))
+            found = asked("retry: backoff", retry.backoff, attempt, error)
+            wait = _seconds(f"backoff: for attempt {attempt}", found)
             return Verdict(Kind.RETRY, wait, error)
         wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
@@ -801,6 +805,11 @@ class Scheduler:
                     self._emit(line)
                 else:
                     line.popleft()
+
+    def forget_errors(self) -> None:
+        """The map has ended, and its error is raised. Its traceback refers to Results, which refers to this."""
+        self.error = self.input_error = self.failing = None
+        self.drop()
 
     def drop(self) -> None:
         """The map has been closed, and no call runs: nobody takes what is done."""
