@@ -31,7 +31,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long test-spark-matrix check docs bench rivals lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench microbench rivals lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -65,6 +65,12 @@ docs: $(MADE)/docs ## build the site into site/, and fail on any warning
 bench: $(MADE)/bench rivals ## measure against the rivals, in one run: a table, and a page with curves in build/bench
 	@echo "--> running the benchmarks"
 	$(BIN)/python bench/run.py $(ARGS)
+
+# SAVED: with runs of .benchmarks to compare with, that of the last time.
+SAVED = $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
+microbench: $(MADE)/bench ## single operations of each structure, compared with the last saved run (ARGS='-k entries'); saves this one
+	@echo "--> running the microbenchmarks"
+	$(BIN)/python -m pytest bench/test_single_thread.py bench/test_structures.py -q -p no:xdist --benchmark-autosave $(SAVED) $(ARGS)
 
 rivals: $(MADE)/venv ## a CPython 3.14 with the maps that bench compares ours with, in .venv-rivals
 	@python=$$($(PYTHON) tools/platforms/interpreter.py); status=$$?; \

@@ -22,8 +22,8 @@ pytest.importorskip("psutil", reason="the memory row reads the resident set")
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
-# Rows that need Maven, a free-threaded interpreter, PySpark or RabbitMQ, and say so where that is missing.
-NEED_MORE = ("original", "ft-", "spark-", "broker-rabbitmq")
+# Rows that need Maven, a free-threaded interpreter, PySpark, RabbitMQ or a compiler, and say so where that is missing.
+NEED_MORE = ("original", "ft-", "spark-", "broker-rabbitmq", "published-")
 # Those that start a server or a JVM, and all but one kind of item without the GIL, run in `make test-long`.
 COSTLY = re.compile(r"original|spark-|broker-rabbitmq|ft-.*-(none|shared|int|bytes)$")
 
@@ -136,11 +136,10 @@ def test_wakeup(tmp_path: Path) -> None:
         assert 0 < values["handoff_p50_us"] <= values["handoff_p99_us"]
 
 
-def test_single_thread_benchmarks() -> None:
+def test_microbenchmarks() -> None:
     pytest.importorskip("pytest_benchmark")
-    done = run(
-        "-m", "pytest", str(BENCH / "test_single_thread.py"), "--benchmark-disable", "-q", "-p", "no:cacheprovider"
-    )
+    files = [str(BENCH / name) for name in ("test_single_thread.py", "test_structures.py")]
+    done = run("-m", "pytest", *files, "--benchmark-disable", "-q", "-p", "no:cacheprovider")
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
 
