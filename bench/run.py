@@ -31,6 +31,7 @@ import lbmq
 import maps
 import memory
 import pairs
+import published
 import pubsub
 import queues
 import single
@@ -41,13 +42,14 @@ from harness import Progress, Result, Row, Unavailable
 
 HERE = [
     *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
-    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *queues.ROWS, *maps.ROWS,
+    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *published.ROWS, *queues.ROWS, *maps.ROWS,
     *callers.ROWS,
 ]
 FREE_THREADED = [
     *pairs.FREE_THREADED_ROWS,
     *pubsub.FREE_THREADED_ROWS,
     *entries.FREE_THREADED_ROWS,
+    *published.FREE_THREADED_ROWS,
     *queues.FREE_THREADED_ROWS,
     *maps.FREE_THREADED_ROWS,
     *executors.FREE_THREADED_ROWS,
