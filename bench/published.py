@@ -68,13 +68,13 @@ def ours(puts: int, subscriptions: int) -> tuple[Any, list[Any], Callable[[], No
     return entries, [entries.subscribe() for _ in range(subscriptions)], lambda: None
 
 
-def published(puts: int, subscriptions: int, *, push: bool = True) -> tuple[Any, list[Any], Callable[[], None]]:
-    entries = module().QpidList(puts, subscriptions, push)
+def published(puts: int, subscriptions: int, **options: bool) -> tuple[Any, list[Any], Callable[[], None]]:
+    entries = module().QpidList(puts, subscriptions, **options)
     return entries, [entries.subscribe() for _ in range(subscriptions)], entries.reset
 
 
 Maker = Callable[[int, int], tuple[Any, list[Any], Callable[[], None]]]
-CONTESTANTS: dict[str, Maker] = {"ours": ours, LIST: published}
+CONTESTANTS: dict[str, Maker] = {"ours": ours, LIST: published, "with a lock": partial(published, locked=True)}
 
 
 def measured(make: Maker, subscriptions: int, prepare: Callable[[Any, list[Any]], Callable[[int], float]],

@@ -1,18 +1,22 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False, cdivision=True
 """The published list of Qpid's queues, as a rival of EntryQueue: only for bench/published.py, in no wheel.
 
-What the note of 2008 says, line by line: an append is a compare-and-swap (CAS) on `next` of the last node and one on
+What Qpid's note says, line by line: an append is a compare-and-swap (CAS) on `next` of the last node and one on
 the tail, after ConcurrentLinkedQueue. The state of an entry changes by CAS. Each subscription has a pointer to the node
 that it has come to, which moves by CAS: on, past what is acquired or gone, and back after a release. What was dequeued
 in the middle is unlinked by whoever finds it; what was dequeued at the head is unlinked and linked to itself, which
 means "go on from the head". Java's volatile is sequentially consistent, and so is everything atomic here.
 
-Added to it, because recorded histories showed that an entry is lost or passed over without it (`checked`): who has
-moved a pointer past an entry looks at that entry again, and who is about to acquire one looks at the pointer again.
-A delivery has a number in the state word, so that a handle of an earlier delivery fails.
+Added to it (`checked`), because an entry that is released at that moment would be passed over for good, or a later one
+taken before it: who has moved a pointer past an entry looks at that entry again, and who is about to acquire one looks
+at the pointer again. A delivery has a number in the state word, so that a handle of an earlier delivery fails.
 
 Not in it: everything else of an EntryQueue (credit, priorities, times, selectors, groups, bounds, statistics, waking).
 A get that finds nothing yields the processor and looks again, which costs a put nothing.
+
+`locked=True` is the same with one lock instead: a list that is linked both ways, one pointer for all subscriptions, an
+entry unlinked when it is acked. The difference between the two is what being lockless gives and costs; the difference
+between that one and EntryQueue is what else an EntryQueue does. With a GIL the GIL is the lock.
 
 Memory. Java's collector frees a node when no thread and no pointer refers to it. Here nodes come from an array that is
 set aside at the beginning, by one fetch-and-add each, and are used again after `reset()`, which the caller calls at a
@@ -29,6 +33,16 @@ cdef extern from *:
     """
     #include <sched.h>
     #include <stdint.h>
+    #ifdef Py_GIL_DISABLED
+    #define HAS_GIL 0
+    #else
+    #define HAS_GIL 1
+    #endif
+    #if defined(__x86_64__) || defined(__i386__)
+    #define pause_once() __builtin_ia32_pause()
+    #else
+    #define pause_once() ((void)0)
+    #endif
     #define ORDER __ATOMIC_SEQ_CST
     static inline int cas_pointer(void *at, void *seen, void *to)
     { return __atomic_compare_exchange_n((void **)at, &seen, to, 0, ORDER, ORDER); }
@@ -37,6 +51,8 @@ cdef extern from *:
     static inline int cas_word(int64_t *at, int64_t seen, int64_t to)
     { return __atomic_compare_exchange_n(at, &seen, to, 0, ORDER, ORDER); }
     static inline int64_t word_of(int64_t *at) { return __atomic_load_n(at, ORDER); }
+    static inline int64_t swap_word(int64_t *at, int64_t to) { return __atomic_exchange_n(at, to, __ATOMIC_ACQUIRE); }
+    static inline void clear_word(int64_t *at) { __atomic_store_n(at, 0, __ATOMIC_RELEASE); }
     static inline int64_t add_to(int64_t *at, int64_t n) { return __atomic_fetch_add(at, n, ORDER); }
     """
     bint cas_pointer(void *at, void *seen, void *to) noexcept nogil
@@ -45,7 +61,11 @@ cdef extern from *:
     bint cas_word(int64_t *at, int64_t seen, int64_t to) noexcept nogil
     int64_t word_of(int64_t *at) noexcept nogil
     int64_t add_to(int64_t *at, int64_t n) noexcept nogil
+    int64_t swap_word(int64_t *at, int64_t to) noexcept nogil
+    void clear_word(int64_t *at) noexcept nogil
+    void pause_once() noexcept nogil
     int sched_yield() noexcept nogil
+    bint HAS_GIL
 
 cdef enum:
     AVAILABLE = 0
@@ -58,6 +78,7 @@ cdef enum:
 
 ctypedef struct node:
     node *next              # itself: unlinked at the head
+    node *prev              # only with a lock
     int64_t word
     int64_t id              # its place in the order; 0: the first head, which has no entry
     PyObject *item          # a counted reference until it is deleted
@@ -76,6 +97,11 @@ ctypedef struct state:      # what all threads write, on a cache line each
     char pad3[56]
     int64_t deletions
     char pad4[56]
+    int64_t lock            # of the list with a lock, and what that guards
+    node *first
+    node *last
+    node *at                # the next node to look at, for all subscriptions
+    int64_t ids
 
 
 cdef inline bint is_deleted(node *n) noexcept nogil:
@@ -89,9 +115,11 @@ cdef class QpidList:
     cdef pointer *pointers
     cdef int64_t capacity
     cdef int64_t nsubscriptions, max_subscriptions, turn
-    cdef bint push, checked
+    cdef bint push, checked, locked
 
-    def __cinit__(self, int64_t capacity=1_000, int64_t subscriptions=64, bint push=True, bint checked=True):
+    def __cinit__(
+        self, int64_t capacity=1_000, int64_t subscriptions=64, bint push=True, bint checked=True, bint locked=False
+    ):
         """push: a put goes through the subscriptions, as the note says, and looks which of them waits."""
         self.s = <state *>calloc(1, sizeof(state))
         self.nodes = <node *>calloc(capacity + 1, sizeof(node))
@@ -99,6 +127,7 @@ cdef class QpidList:
         if self.s == NULL or self.nodes == NULL or self.pointers == NULL:
             raise MemoryError
         self.capacity, self.max_subscriptions, self.push, self.checked = capacity, subscriptions, push, checked
+        self.locked = locked
         self.begin()
 
     def __dealloc__(self):
@@ -125,6 +154,7 @@ cdef class QpidList:
 
     def reset(self):
         """Use the nodes again. Everything was acked, and no other call runs."""
+        assert self.s.first == NULL
         assert next_valid(self, self.s.head) == NULL
         self.begin()
 
@@ -140,6 +170,9 @@ cdef class QpidList:
         Py_INCREF(item)
         n.item = <PyObject *>item
         it.q, it.n, it.word, it.item = self, n, NOT_DELIVERED, item
+        if self.locked:
+            locked_append(self.s, n)
+            return it
         append(self, n)
         if self.push:
             offer(self)
@@ -225,6 +258,79 @@ cdef inline void scavenge(QpidList q) noexcept nogil:
         n = next_valid(q, n)
 
 
+# --------------------------------------------------------------------------------------------------------- with a lock
+cdef inline void lock(state *s) noexcept nogil:
+    """Who finds it taken stays away for 128 pauses, as lock_slow_heavy() of EntryQueue does."""
+    if HAS_GIL:
+        return
+    while swap_word(&s.lock, 1):
+        for _ in range(128):
+            pause_once()
+        if word_of(&s.lock):
+            sched_yield()
+
+
+cdef inline void unlock(state *s) noexcept nogil:
+    if not HAS_GIL:
+        clear_word(&s.lock)
+
+
+cdef inline void locked_append(state *s, node *n) noexcept nogil:
+    lock(s)
+    s.ids += 1
+    n.id = s.ids
+    n.prev = s.last
+    if s.last != NULL:
+        s.last.next = n
+    else:
+        s.first = n
+    s.last = n
+    if s.at == NULL:
+        s.at = n
+    unlock(s)
+
+
+cdef inline node *locked_take(state *s, int64_t *delivery) noexcept nogil:
+    lock(s)
+    cdef node *n = s.at
+    while n != NULL and (word_of(&n.word) & STATE_BITS) != AVAILABLE:
+        n = n.next
+    s.at = n
+    if n != NULL:
+        delivery[0] = word_of(&n.word) + DELIVERY + ACQUIRED
+        cas_word(&n.word, delivery[0] - DELIVERY - ACQUIRED, delivery[0])
+        s.at = n.next
+    unlock(s)
+    return n
+
+
+cdef inline bint locked_ack(state *s, node *n, int64_t word) noexcept nogil:
+    lock(s)
+    cdef bint done = cas_word(&n.word, word, word - ACQUIRED + DELETED)
+    if done:
+        if s.at == n:
+            s.at = n.next
+        if n.prev != NULL:
+            n.prev.next = n.next
+        else:
+            s.first = n.next
+        if n.next != NULL:
+            n.next.prev = n.prev
+        else:
+            s.last = n.prev
+    unlock(s)
+    return done
+
+
+cdef inline bint locked_release(state *s, node *n, int64_t word) noexcept nogil:
+    lock(s)
+    cdef bint done = cas_word(&n.word, word, word - ACQUIRED)
+    if done and (s.at == NULL or s.at.id > n.id):
+        s.at = n
+    unlock(s)
+    return done
+
+
 # ------------------------------------------------------------------------------------------------------- subscriptions
 cdef inline void offer(QpidList q) noexcept nogil:
     """Go through the subscriptions, from the one served last, until one waits. It takes the entry itself."""
@@ -240,6 +346,8 @@ cdef inline node *take(QpidList q, pointer *p, int64_t *delivery) noexcept nogil
     """The first AVAILABLE entry from the pointer on, acquired, or NULL."""
     cdef node *n
     cdef int64_t w
+    if q.locked:
+        return locked_take(q.s, delivery)
     while True:
         n = <node *>pointer_of(&p.at)
         w = word_of(&n.word)
@@ -295,7 +403,7 @@ cdef class ListSubscription:
 
 
 cdef class Delivery:
-    """What put and get return. Of one that get has returned, ack and release return True once, and False when it is over."""
+    """What put and get return. Of one from get, ack and release return True once, and False when it is over."""
     cdef QpidList q
     cdef node *n
     cdef int64_t word
@@ -303,15 +411,21 @@ cdef class Delivery:
 
     def ack(self):
         cdef node *n = self.n
-        if not cas_word(&n.word, self.word, self.word - ACQUIRED + DELETED):
+        if self.q.locked:
+            if not locked_ack(self.q.s, n, self.word):
+                return False
+        elif not cas_word(&n.word, self.word, self.word - ACQUIRED + DELETED):
             return False
         item, n.item = n.item, NULL
-        deleted(self.q)
+        if not self.q.locked:
+            deleted(self.q)
         Py_DECREF(<object>item)
         return True
 
     def release(self):
         cdef int64_t i
+        if self.q.locked:
+            return locked_release(self.q.s, self.n, self.word)
         if not cas_word(&self.n.word, self.word, self.word - ACQUIRED):
             return False
         for i in range(self.q.nsubscriptions):

@@ -14,7 +14,7 @@ from linear.plan import Listed
 from support.counts import count
 from support.threads import switching_often
 
-HISTORIES = count(600, 6_000, "MANYTAIL_HISTORIES")
+HISTORIES = count(150, 3_000, "MANYTAIL_HISTORIES")
 pytestmark = pytest.mark.thread_unsafe(reason="builds once, changes the switch interval and starts threads")
 
 
@@ -45,6 +45,7 @@ class WithOptions:
 class PublishedPlan(EntryPlan):
     weights: ClassVar[dict[str, int]] = {"put": 8, "get": 12, "ack": 5, "release": 8}
     module: ClassVar[Any]
+    locked: ClassVar[bool]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +61,7 @@ class PublishedPlan(EntryPlan):
         return name, arguments, 0
 
     def history(self) -> list[Call]:
-        made = self.module.QpidList(1_000, len(self.subscribers))
+        made = self.module.QpidList(1_000, len(self.subscribers), locked=self.locked)
         subscriptions = {each.name: made.subscribe() for each in self.subscribers}
         handles: dict[Any, Any] = {}
         bound = [
@@ -69,9 +70,9 @@ class PublishedPlan(EntryPlan):
         return [replace(call, result=plain(call)) for call in record(bound)]
 
 
-@pytest.fixture
-def plan(published: Any) -> Any:
-    PublishedPlan.module = published
+@pytest.fixture(params=[False, True], ids=["lockless", "locked"])
+def plan(published: Any, request: pytest.FixtureRequest) -> Any:
+    PublishedPlan.module, PublishedPlan.locked = published, request.param
     with switching_often():
         yield PublishedPlan
 
@@ -87,8 +88,9 @@ def test_longer_histories(plan: Any) -> None:
         plan(seed, threads=3, calls=25, waits=False).check()
 
 
-def test_what_is_released_comes_again_at_its_place_and_nodes_are_used_again(published: Any) -> None:
-    made = published.QpidList(600, 2)
+@pytest.mark.parametrize("locked", [False, True])
+def test_what_is_released_comes_again_at_its_place_and_nodes_are_used_again(published: Any, locked: bool) -> None:
+    made = published.QpidList(600, 2, locked=locked)
     one, other = made.subscribe(), made.subscribe()
     for _ in range(3):
         for number in range(500):
