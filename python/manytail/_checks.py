@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import partial, wraps
-from itertools import takewhile
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -133,29 +132,74 @@ def accepts(fn: Any, arguments: int, keywords: set[str] | frozenset[str] = froze
 
 
 def unfilled(fn: Any, arguments: int) -> set[str]:
-    """The names of parameters that can be passed by keyword when the first `arguments` are passed by position."""
+    """The names of parameters that can be passed by keyword when the first `arguments` are passed by position, and that
+    no partial fills."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return set()
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     taken = {one.name for one in positional[:arguments]}
-    return {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)} - taken
+    named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return named - taken - filled(fn)
+
+
+def filled(fn: Any) -> set[str]:
+    """The names of parameters that a partial fills by keyword: whoever made it wants these values."""
+    names: set[str] = set()
+    while isinstance(fn, partial):
+        names.update(fn.keywords)
+        fn = fn.func
+    return names
 
 
 # ---------------------------------------------------------------------------------------------------- names
+# What other libraries call our options, and what to write here.
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("max_workers", "num_workers", "n_workers", "n_jobs", "jobs", "processes", "threads", "num_threads",
+         "concurrency", "max_concurrency", "max_concurrent", "concurrent", "parallelism", "max_at_once", "pool_size"),
+        ("workers", "workers"),
+    ),
+    **dict.fromkeys(
+        ("rate", "rate_limit", "ratelimit", "max_rate", "max_per_second", "rps", "requests_per_second", "rpm"),
+        ("limits", 'limits=Rate(10, "second")'),
+    ),
+    **dict.fromkeys(("budget", "max_cost"), ("limits", "limits=Budget(5.0)")),
+    **dict.fromkeys(("retries", "max_retries", "num_retries", "attempts", "max_attempts", "tries"), ("retry", "retry")),
+    **dict.fromkeys(("backoff", "max_backoff", "delay", "wait"), ("retry", "retry=Retry(3, backoff=0.5)")),
+    **dict.fromkeys(("chunksize", "chunk_size", "batch_size", "batchsize", "max_batch_size"), ("batch", "batch")),
+    **dict.fromkeys(
+        ("buffersize", "buffer_size", "prefetch", "prefetch_count", "max_queue", "maxsize", "max_pending"),
+        ("max_in_flight", "max_in_flight"),
+    ),
+    **dict.fromkeys(("ordered", "preserve_order", "sort", "sorted"), ("order", "order")),
+    **dict.fromkeys(("return_exceptions", "raise_exceptions", "on_error"), ("errors", 'errors="return"')),
+    **dict.fromkeys(("cache", "memo", "memoize", "checkpoint", "resume"), ("remember", "remember")),
+    **dict.fromkeys(("initializer", "init", "initargs"), ("setup", "setup")),
+    **dict.fromkeys(("total_timeout", "max_time"), ("deadline", "deadline")),
+    **dict.fromkeys(("verbose", "progress_bar", "show_progress", "tqdm", "desc"), ("progress", "progress")),
+}  # fmt: skip
+
+
 def refuse_unknown(function: str, given: Iterable[str], names: Sequence[str]) -> None:
-    """TypeError: a name that is no option, with the nearest one that is."""
+    """TypeError: a name that is no option, with the one that is meant, if there is one of a similar name or meaning."""
     for name in given:
         if name not in names:
+            option, written = ELSEWHERE.get(name, ("", ""))
+            if option in names:
+                raise TypeError(f"{name}: no option of {function} (expected: {written}?)")
             nearest = max(names, key=partial(_likeness, name))
-            raise TypeError(f"{name}: no option of {function} (expected: {nearest}?)")
+            near = _likeness(name, nearest) >= NEAR
+            expected = f"{nearest}?" if near else f"one of {', '.join(names)}"
+            raise TypeError(f"{name}: no option of {function} (expected: {expected})")
+
+
+NEAR = 0.75  # of 1: from here on a name is taken for a slip of another
 
 
 def _likeness(name: str, other: str) -> float:
-    """The beginning counts most."""
-    equal = takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False))
-    return SequenceMatcher(None, name, other).ratio() + len(list(equal)) / len(name)
+    return SequenceMatcher(None, name.lower().replace("_", ""), other.replace("_", "")).ratio()
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:

@@ -74,6 +74,8 @@ def display_of(progress: Any, items: Any) -> Callable[[Any], None] | None:
         return None
     if progress is not True:
         return progress  # type: ignore[no-any-return]
+    if not _can_write():
+        return None
     try:
         tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
@@ -82,10 +84,17 @@ def display_of(progress: Any, items: Any) -> Callable[[Any], None] | None:
     bar = tqdm(total=_length(items), unit="item")
 
     def show(seen: Any) -> None:
+        if not _can_write():
+            return
         bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
         bar.update(seen.done - bar.n)
 
     return show
+
+
+def _can_write() -> bool:
+    """Whether there is a standard error: pythonw and services have none, or a closed one."""
+    return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
 
 
 def _length(items: Any) -> int | None:
@@ -99,5 +108,7 @@ def _length(items: Any) -> int | None:
 
 def draw(seen: Any) -> None:
     """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences."""
+    if not _can_write():  # closed meanwhile
+        return
     line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
     print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)

@@ -5,12 +5,14 @@ No HTTP client is imported: what an error is, is told by the names that these cl
     status     an int of three digits named status_code (requests, httpx, openai, anthropic), status (aiohttp, urllib3)
                or code (urllib): of the error, of its `response`, or of the same of what caused it
     headers    of the error or of its `response`
+    body       of an SDK's error; or what its `response` has read: it is not read here, which might wait
     cause      `__cause__`, or a `reason` that is an exception (urllib, urllib3)
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -23,6 +25,8 @@ from manytail._checks import bad_type, bad_value
 from ._types import RetryLater
 
 LARGEST_CAUSES = 10  # errors of a chain that are looked at
+LARGEST_BODY = 65_536  # bytes of JSON that are looked at
+SPENT = {"insufficient_quota", "billing_hard_limit_reached"}  # codes of a 429 that no waiting mends
 
 # Errors without a status: the connection failed or broke, or the time was over. By the package, without the digits at
 # its end (httpx2), and the name of a class.
@@ -49,6 +53,8 @@ def answer_of(statuses: tuple[int, ...], error: BaseException) -> bool | RetryLa
             if status not in statuses:
                 return False
             after = retry_after(one)
+            if after is None and status == 429 and is_spent(one):
+                return False
             return True if after is None else RetryLater(after, f"status {status}, retry after {after:.3f} s")
         if is_broken(one):  # before its causes: aiohttp's parser says status 400 of what it cannot read
             return True
@@ -97,6 +103,25 @@ def status_of(error: BaseException) -> int | None:
                     return int(value)
                 break
     return None
+
+
+def is_spent(error: BaseException) -> bool:
+    """Whether the body of a 429 says that there is no money left, as LLM APIs do: another request gets the same."""
+    for place in (error, read(error, "body"), body_of(read(error, "response"))):
+        for part in (place, place.get("error") if isinstance(place, dict) else None):
+            said = [part.get(name) if isinstance(part, dict) else read(part, name) for name in ("code", "type")]
+            if not SPENT.isdisjoint(one for one in said if isinstance(one, str)):
+                return True
+    return False
+
+
+def body_of(response: Any) -> Any:
+    """The JSON that a response of httpx or requests has read, or None."""
+    data = read(response, "_content")
+    try:
+        return json.loads(data) if isinstance(data, bytes) and len(data) <= LARGEST_BODY else None
+    except Exception:
+        return None
 
 
 def is_broken(error: BaseException) -> bool:

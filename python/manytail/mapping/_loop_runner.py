@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -91,10 +91,11 @@ class LoopRunner(Runner):
         for step in self.locked(self.do_due):
             step()
 
-    async def read(self, items: AsyncIterator[list[Item]]) -> None:
-        """Read the input when asked to, until its end."""
+    async def read(self, items: AsyncGenerator[list[Item], None]) -> None:
+        """Read the input when asked to, until its end. Then close it, which Python does not do where it is left."""
         try:
-            await self._read(items)
+            async with aclosing(items):
+                await self._read(items)
         except BaseException as error:
             if not self.stopping:  # `close` cancels the reader
                 self.fail(error)

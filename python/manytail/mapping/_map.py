@@ -11,6 +11,7 @@ import math
 import sys
 import threading
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Callable,
@@ -374,16 +375,16 @@ class Taken:
     def __init__(self, runner: Runner, meter: Meter) -> None:
         self._runner = runner
         self._meter = meter
-        self._items = 0
         self._stride = 1
 
     def add_one(self) -> None:
-        self._items += 1
-        if self._items >= self._stride:
+        runner = self._runner
+        runner.taken += 1
+        if runner.taken >= self._stride:
             self.report()
 
     def report(self) -> None:
-        items, self._items = self._items, 0
+        items, self._runner.taken = self._runner.taken, 0
         if items:
             scheduler = self._runner.scheduler
             self._runner.report(scheduler.took, items)
@@ -543,8 +544,9 @@ class AsyncResults(AsyncIterator[_R]):
     collector can free it, which ends the map.
 
     After the first exception from `anext` it has no more results. One task at a time takes them. A task that is
-    cancelled there has ended the map, as `aclose` does; a coroutine that is closed there, or collected, cannot wait: it
-    ends the map as the collector does. Progress: waits in the caller's loop, and blocks nothing else there."""
+    cancelled there has ended the map, as `aclose` does, and another `anext` is a RuntimeError; a coroutine that is
+    closed there, or collected, cannot wait: it ends the map as the collector does. Progress: waits in the caller's
+    loop, and blocks nothing else there."""
 
     def __init__(self, plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context) -> None:
         self._plan = plan
@@ -553,6 +555,7 @@ class AsyncResults(AsyncIterator[_R]):
         self._run: _Run | None = None  # from the first `anext` on
         self._taking = False
         self._over = False  # there are no more results
+        self._cancelled = False  # an `anext` was, and has ended the map: results are missing
 
     def __aiter__(self) -> Self:
         return self
@@ -566,13 +569,20 @@ class AsyncResults(AsyncIterator[_R]):
     async def __anext__(self) -> _R:
         if self._taking:
             raise RuntimeError("results already executing: another task is in anext")
+        if self._cancelled:
+            raise RuntimeError("results are missing: a cancelled anext has ended the map (expected: no other one)")
         if self._over:
             raise StopAsyncIteration
         self._taking = True
         try:
             return await self._next()
         except GeneratorExit:
+            self._cancelled = True
             self._abandon()
+            raise
+        except asyncio.CancelledError:
+            self._cancelled = not self._over
+            await self.aclose()
             raise
         except BaseException:
             await self.aclose()
@@ -694,11 +704,15 @@ async def _tick(meter: Meter, runner: LoopRunner) -> None:
 
 async def _read_async(
     plan: Plan, runner: Runner, items: Iterable[Any] | AsyncIterable[Any]
-) -> AsyncIterator[list[Item]]:
+) -> AsyncGenerator[list[Item], None]:
     if isinstance(items, AsyncIterable):
-        numbers = count()
-        async for value in items:
-            yield [plan.item(runner.scheduler, value, number=next(numbers))]
+        values, numbers = aiter(items), count()
+        try:
+            async for value in values:
+                yield [plan.item(runner.scheduler, value, number=next(numbers))]
+        finally:
+            if isinstance(values, (AsyncGenerator, AsyncResults)):  # what else has an aclose() may be used on
+                await values.aclose()
     else:
         for made in Source(plan, runner, items):
             yield made

@@ -21,6 +21,7 @@ from manytail._checks import (
     bad_value,
     check_weights,
     choice,
+    filled,
     function,
     is_async,
     optional_function,
@@ -273,7 +274,7 @@ class Options:
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
     # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; of a
-    # pair as `workers` the first number, else 0.
+    # pair as `workers` the first number, else 0; whether fn is a partial with a `resource` of its own.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
@@ -281,6 +282,7 @@ class Options:
     wants_delivery: bool = False
     inline: bool = False
     least: int = 0
+    own_resource: bool = False
 
     @property
     def gated(self) -> bool:
@@ -403,7 +405,7 @@ def check(
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
-    options = replace(options, remember=remembering(fn, options.remember))
+    options = replace(options, remember=remembering(fn, options.remember), own_resource="resource" in filled(fn))
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
 
 

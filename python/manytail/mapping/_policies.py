@@ -124,7 +124,8 @@ class Retry(Policy):
 
         An error with one of `statuses` is a RetryLater if it has a Retry-After header (seconds, or an HTTP date;
         retry-after-ms), else it is tried again, as is a timeout, or a connection that failed or broke, without a
-        status. Everything else fails at once, unless `also` names it. Equal arguments make an equal Retry.
+        status. Everything else fails at once, unless `also` names it: so does a 429 whose body has the code
+        insufficient_quota. Equal arguments make an equal Retry.
 
         ValueError, TypeError: bad arguments.
         """

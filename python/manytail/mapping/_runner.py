@@ -155,7 +155,7 @@ class Runner:
         results of the items before it. memory: where results are looked up and recorded."""
         self.scheduler = scheduler
         self.options = scheduler.options
-        self.call_with = call_with
+        self.call_with = (lambda resource: call_with({})) if self.options.own_resource else call_with
         self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
         self.stopping = False  # the queue has been shut down
         self.stopped_by_user = False  # who wants the results of running calls
@@ -180,6 +180,7 @@ class Runner:
         self._holder = 0  # the thread that holds the lock and may run signal handlers; 0: none
         self._cancel = False  # whether `stop` cancels coroutines
         self.memory = memory
+        self.taken = 0  # items that the consumer has taken and whose slots are not free
         self.room = 0  # items that may be read at once
         self.source: Iterator[list[Item]] | None = None  # an input that never blocks: read here, without a reader
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
@@ -632,7 +633,8 @@ class Runner:
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
             done=self.finished + scheduler.failures_that_end, failed=scheduler.failures,
-            in_flight=self.in_flight, calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
+            in_flight=max(0, self.in_flight - self.taken), calls=times.calls,
+            retried=scheduler.retried, deferred=scheduler.deferred,
             remembered=scheduler.remembered, workers=scheduler.allowed, waited=waited, ran=ran,
             spent=MappingProxyType(scheduler.spent.copy()),
         )  # fmt: skip

@@ -24,6 +24,7 @@ class SpentNames(NamedTuple):
 
 
 NO_NAMES = SpentNames()
+_ENDED = "spent: the call has ended (expected: while it runs)"
 
 
 class Delivery:
@@ -99,6 +100,8 @@ class Delivery:
 
         ValueError: an amount that is not finite and >= 0; no limit or several were given `cost`, and the amount has no
         name; a limit that is not settled. TypeError: an amount that is no number. RuntimeError: the call has ended."""
+        if not self._open:
+            raise RuntimeError(_ENDED)
         costed = self._names.costed
         said = {} if amount is None else {"": _amount("spent", amount)}
         if said and len(costed) != 1:
@@ -110,7 +113,7 @@ class Delivery:
             raise ValueError(f"spent: {name} (expected: no Concurrency, whose costs are given back whole)")
         with Held(self._lock):
             if not self._open:
-                raise RuntimeError("spent: the call has ended (expected: while it runs)")
+                raise RuntimeError(_ENDED)
             self.said = {**(self.said or {}), **said}
 
     def _end(self) -> None:

@@ -1,0 +1,260 @@
+"""What users met in the small: names of options, partials, standard error, inputs that are left, the end."""
+
+import asyncio
+import io
+import json
+import re
+import sys
+import urllib.error
+from collections.abc import AsyncIterator
+from email.message import Message
+from functools import partial
+from typing import Any
+
+import pytest
+from support.threads import DEADLINE
+
+from manytail import AsyncCaller, Caller, Delivery, Rate, Retry, aconcurrent_map, concurrent_map
+
+
+async def double(item: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * item
+
+
+# ---------------------------------------------------------------------------------------------------- names of options
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("max_workers", "workers"), ("concurrency", "workers"), ("n_jobs", "workers"), ("retries", "retry"),
+        ("rate", 'limits=Rate(10, "second")'), ("max_attempts", "retry"), ("chunksize", "batch"),
+        ("return_exceptions", 'errors="return"'),
+        ("buffersize", "max_in_flight"), ("initializer", "setup"), ("cache", "remember"), ("time_out", "timeout"),
+    ],
+)  # fmt: skip
+def test_what_other_libraries_call_an_option_is_answered_with_ours(theirs, ours):
+    with pytest.raises(TypeError, match=rf"^{theirs}: no option of concurrent_map \(expected: {re.escape(ours)}\?\)$"):
+        concurrent_map(str, [1], **{theirs: 1})
+
+
+def test_an_option_that_only_maps_have_is_not_suggested_for_a_caller():
+    with pytest.raises(TypeError, match=r"^return_exceptions: no option of Caller \(expected: one of workers, "):
+        Caller(str, return_exceptions=True)
+
+
+@pytest.mark.parametrize("far", ["frobnicate", "x", "session", "url"])
+def test_a_name_that_is_near_to_none_suggests_none(far):
+    with pytest.raises(TypeError, match=rf"^{far}: no option of concurrent_map \(expected: one of workers, .*timeout"):
+        concurrent_map(str, [1], **{far: 1})
+
+
+def test_a_period_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"^per: 'seconds' \(expected: 'second' or 'minute' or 'hour' or 'day'\)$"):
+        Rate(90, "seconds")
+
+
+# ---------------------------------------------------------------------------------------------------- what fn gets
+@pytest.mark.parametrize("wrap", [partial, lambda fn, **named: partial(partial(fn, **named))])
+def test_a_partial_keeps_the_delivery_and_resource_that_it_fills(wrap):
+    def fn(item: Any, delivery: Any = None, resource: Any = None) -> Any:
+        return delivery, resource
+
+    def setup() -> str:
+        return "made"
+
+    (got,) = concurrent_map(wrap(fn, delivery="mine", resource="own"), [1], setup=setup)
+    assert got == ("mine", "own")
+    (got,) = concurrent_map(wrap(fn, resource="own"), [1], setup=setup)
+    assert (type(got[0]), got[1]) == (Delivery, "own")
+    (got,) = concurrent_map(wrap(fn, delivery="mine"), [1], setup=setup)
+    assert got == ("mine", "made")
+
+
+def test_an_async_partial_and_a_caller_keep_theirs():
+    async def fn(item: Any, delivery: Any = None, resource: Any = None) -> Any:
+        return delivery, resource
+
+    async def main() -> Any:
+        async with AsyncCaller(partial(fn, delivery="mine", resource="own"), setup=object) as call:
+            return await call(1)
+
+    assert asyncio.run(main()) == ("mine", "own")
+    with Caller(partial(fn, delivery="mine", resource="own"), setup=object) as call:
+        assert call(1) == ("mine", "own")
+
+
+@pytest.mark.parametrize("arguments", [(1.0,), (True,), (-1,)])
+def test_spent_after_the_end_of_the_call_says_so_whatever_it_is_given(arguments):
+    kept: list[Delivery] = []
+    list(concurrent_map(lambda item, delivery: kept.append(delivery), [1]))
+    with pytest.raises(RuntimeError, match=r"^spent: the call has ended"):
+        kept[0].spent(*arguments)
+    with pytest.raises(RuntimeError, match=r"^spent: the call has ended"):
+        kept[0].spent(tokens=-1)
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+@pytest.mark.parametrize("options", [{}, {"workers": "inline"}, {"key": str}], ids=str)
+def test_nothing_is_in_flight_when_all_results_were_taken(options):
+    """By zip, which does not ask for another one."""
+    items = list(range(100))
+    with concurrent_map(str, items, **options) as results:
+        assert [text for _, text in zip(items, results, strict=False)] == list(map(str, items))
+        assert (results.stats().in_flight, results.stats().done) == (0, 100)
+
+
+def test_nothing_is_in_flight_when_all_asynchronous_results_were_taken():
+    async def main() -> tuple[int, int]:
+        async with aconcurrent_map(double, range(100)) as results:
+            for _ in range(100):
+                await anext(results)
+            return results.stats().in_flight, results.stats().done
+
+    assert asyncio.run(main()) == (0, 100)
+
+
+@pytest.mark.parametrize("broken", ["none", "closed"])
+@pytest.mark.parametrize("workers", [2, "inline"])
+@pytest.mark.thread_unsafe(reason="replaces standard error")
+def test_progress_without_a_standard_error_shows_nothing(monkeypatch, broken, workers):
+    stream = None if broken == "none" else io.StringIO()
+    if stream is not None:
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert list(concurrent_map(str, [1, 2], progress=True, workers=workers)) == ["1", "2"]
+
+
+class Numbers:
+    """Its iterator is an asynchronous generator."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        try:
+            for number in range(10**6):
+                yield number
+        finally:
+            await asyncio.sleep(0)
+            self.closed += 1
+
+
+@pytest.mark.parametrize("way", ["leave", "raise", "cancel"])
+@pytest.mark.parametrize("nested", [False, True], ids=["generator", "map"])
+def test_an_asynchronous_input_is_closed_where_the_consumer_leaves(way, nested):
+    numbers = Numbers()
+
+    async def take() -> None:
+        items: Any = aconcurrent_map(double, numbers) if nested else aiter(numbers)
+        async with aconcurrent_map(double, items, max_in_flight=32) as results:
+            await anext(results)
+            for _ in range(100):
+                await asyncio.sleep(0)  # the window is full: nobody waits inside of the input
+            if way == "raise":
+                raise ZeroDivisionError
+            if way == "cancel":
+                asyncio.current_task().cancel()  # type: ignore[union-attr]
+                await anext(results)
+
+    async def main() -> None:
+        (error,) = await asyncio.gather(asyncio.ensure_future(take()), return_exceptions=True)
+        assert type(error) is {"leave": type(None), "raise": ZeroDivisionError, "cancel": asyncio.CancelledError}[way]
+        assert numbers.closed == 1
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+
+
+def test_an_asynchronous_input_that_ends_is_closed_once():
+    numbers = Numbers()
+
+    async def main() -> None:
+        async for result in aconcurrent_map(double, numbers, max_in_flight=32):
+            if result == 20:
+                break
+
+    asyncio.run(main())
+    assert numbers.closed == 1
+
+
+@pytest.mark.parametrize("way", ["cancel", "close"])
+def test_anext_after_a_cancelled_one_does_not_end_as_if_all_were_taken(way):
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def fn(item: int) -> int:
+            if item:
+                await gate.wait()
+            return item
+
+        results = aconcurrent_map(fn, range(3))
+        assert await anext(results) == 0
+        taking = asyncio.ensure_future(anext(results))
+        await asyncio.sleep(0)
+        if way == "cancel":
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            with pytest.raises(RuntimeError, match="results are missing"):
+                await anext(results)
+        await results.aclose()
+        if way == "close":
+            with pytest.raises(StopAsyncIteration):
+                await taking
+        with pytest.raises(RuntimeError if way == "cancel" else StopAsyncIteration):
+            await anext(results)
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------------------------------------------- no money left
+class SdkError(Exception):
+    """As openai's."""
+
+    def __init__(self, status: int, body: Any, code: Any = None, headers: Any = None) -> None:
+        super().__init__("429")
+        self.status_code, self.body, self.code = status, body, code
+        self.response = type("Response", (), {"headers": headers or {}, "status_code": status})()
+
+
+class ClientError(Exception):
+    """As that of httpx and requests."""
+
+    def __init__(self, content: bytes | bool) -> None:
+        super().__init__("429")
+        self.response = type("Response", (), {"headers": {}, "status_code": 429, "_content": content})()
+
+
+SPENT = {"error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}}
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        (SdkError(429, SPENT["error"], "insufficient_quota"), 1),
+        (SdkError(429, SPENT), 1),
+        (SdkError(429, None, "insufficient_quota"), 1),
+        (ClientError(json.dumps(SPENT).encode()), 1),
+        (SdkError(429, {"code": "rate_limit_exceeded", "type": "requests"}), 3),
+        (SdkError(503, SPENT["error"], "insufficient_quota"), 3),
+        (ClientError(b"[1"), 3),
+        (ClientError(b'["insufficient_quota"]'), 3),
+        (ClientError(False), 3),
+        (urllib.error.HTTPError("u", 429, "m", Message(), None), 3),
+    ],
+)
+def test_a_quota_that_is_spent_is_not_asked_again(error, calls):
+    (outcome,) = concurrent_map(raising(error), [1], retry=Retry.http(2, backoff=0), errors="return")
+    assert outcome.attempts == calls
+
+
+def raising(error: BaseException) -> Any:
+    def fn(item: Any) -> Any:
+        raise error
+
+    return fn
+
+
+def test_a_quota_with_a_retry_after_is_asked_again_then():
+    error = SdkError(429, SPENT["error"], "insufficient_quota", {"Retry-After": "7"})
+    answer = Retry.http().answer(error)
+    assert answer.after == 7.0  # type: ignore[union-attr]
