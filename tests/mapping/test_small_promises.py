@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.process import run_script
 from support.threads import DEADLINE
 
-from manytail import AsyncCaller, Caller, Delivery, Rate, Retry, aconcurrent_map, concurrent_map
+from manytail import AsyncCaller, Budget, Caller, Concurrency, Delivery, Rate, Retry, aconcurrent_map, concurrent_map
 
 
 async def double(item: int) -> int:
@@ -258,3 +259,94 @@ def test_a_quota_with_a_retry_after_is_asked_again_then():
     error = SdkError(429, SPENT["error"], "insufficient_quota", {"Retry-After": "7"})
     answer = Retry.http().answer(error)
     assert answer.after == 7.0  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------------------------------------------- elsewhere
+@pytest.mark.parametrize("kind", [Rate, Budget, Concurrency])
+def test_a_limit_of_a_task_is_refused_outside_of_spark(kind):
+    def make() -> Any:
+        return kind(9, per_task=True)
+
+    refused = r"^limits: .*per_task=True\) \(expected: per_task=False: only Spark has tasks\)$"
+    for use in (concurrent_map, lambda fn, items, **options: Caller(fn, **options)):
+        with pytest.raises(ValueError, match=refused):
+            use(str, [1], limits=make())
+    with pytest.raises(ValueError, match="per_task=False"), make():
+        pass
+    with pytest.raises(ValueError, match="per_task=False"):
+        aconcurrent_map(double, [1], limits=[make()])
+
+
+FORKED = """
+import threading
+from support.forks import in_child
+from support.threads import wait_until
+from manytail import concurrent_map
+
+begun, opened = threading.Event(), threading.Event()
+
+def fn(item):
+    if item:
+        begun.set()
+        assert opened.wait(60)
+    return item
+
+def child():
+    for use in (results.__next__, results.stats):
+        try:
+            use()
+        except RuntimeError as error:
+            assert "parent process" in str(error), error
+        else:
+            raise AssertionError("it was used")
+    results.stop()
+    results.close()
+    assert list(concurrent_map(str, [1])) == ["1"]
+
+with concurrent_map(fn, range(5), workers=2) as results:
+    assert next(results) == 0
+    assert begun.wait(60)
+    in_child(child)
+    taker = threading.Thread(target=lambda: taken.extend(results))  # it is inside of next at the second fork
+    taken = []
+    taker.start()
+    wait_until(lambda: not results._take_turn() or results._end_turn())
+    in_child(child)
+    opened.set()
+    taker.join()
+    assert taken == [1, 2, 3, 4]
+
+with concurrent_map(str, range(5), workers="inline") as results:
+    assert next(results) == "0"
+    in_child(lambda: list(results) == list("1234") or 1 / 0)
+    assert list(results) == list("1234")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_results_in_a_forked_child_are_the_parents():
+    run_script(FORKED)
+
+
+@pytest.mark.parametrize("ask", [Caller.__call__, lambda call, item: call.submit(item).result(DEADLINE)])
+def test_a_map_inside_fn_that_would_wait_for_fn_is_refused(ask):
+    """The calls of the map are made in threads of their own, for the only worker of the Caller."""
+
+    def fn(item: int) -> Any:
+        if not item:
+            return "inner"
+        with concurrent_map(lambda _: call(0), [1, 2], workers=2) as results:
+            return list(results)
+
+    with Caller(fn, workers=1) as call:
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            ask(call, 1)
+        assert call(0) == "inner"
+
+
+def test_a_map_inside_fn_may_use_the_other_workers():
+    def fn(item: int) -> Any:
+        return list(concurrent_map(call, [0, 0], workers=2)) if item else "inner"
+
+    with Caller(fn, workers=2) as call:
+        assert call(1) == ["inner", "inner"]

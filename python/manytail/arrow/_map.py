@@ -19,6 +19,7 @@ from manytail.mapping._frames import (
     check,
     final_error,
     note_of,
+    refuse_per_task,
 )
 
 from ._fits import fit_of
@@ -104,6 +105,7 @@ def map_arrow(
         max_records=checks.whole("max_records", max_records, 1),
         **{name: options.get(name) for name in COLUMNS},
     )
+    refuse_per_task(work.options.limits)
     return run(work, data, Host(check_zone(time_zone)))
 
 

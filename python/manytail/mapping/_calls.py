@@ -59,6 +59,8 @@ class _Here(threading.local):
 
 
 here = _Here()
+# Of a Caller: its runner and the call, while that runs.
+_in_thread: ContextVar[list[Any] | None] = ContextVar("manytail: the call of a Caller", default=None)
 _in_call: ContextVar[tuple[Runner, Item] | None] = ContextVar("manytail: the call of an AsyncCaller", default=None)
 
 
@@ -560,19 +562,24 @@ class ThreadCalls(CallRunner, ThreadRunner):
 
         def watched(item: Item) -> Any:
             here.call = item
+            running = [self, item]
+            token = _in_thread.set(running)  # the threads of a map that fn makes have it, too
             try:
                 return call(item)
             finally:
                 here.call = None
+                running.clear()
+                _in_thread.reset(token)
                 del item
 
         return watched
 
     def inside(self) -> Item | None:
-        """The call that runs in this thread, if it is one of this Caller's. In a callback: one that stands for none,
-        because the worker is taken all the same."""
+        """The call that runs in this thread, or waits for a map that this thread works for, if it is one of this
+        Caller's. In a callback: one that stands for none, because the worker is taken all the same."""
         if here.runner is not self:
-            return None
+            running = tuple(_in_thread.get() or ())  # a copy: it is cleared where the call ends
+            return running[1] if running and running[0] is self else None
         return _nothing() if here.call is None else here.call
 
     def wait_for(self, call: WaitedCall) -> None:

@@ -92,7 +92,7 @@ def _section(
     interruption = None
     try:
         for guard in guards:
-            interruption = _acquired(guard.lock) or interruption
+            interruption = _first(_acquired(guard.lock), interruption)
         try:
             result = step(*arguments, wakes)
         finally:
@@ -103,10 +103,15 @@ def _section(
     for waiter in wakes:
         waiter.owner.woken.append(waiter)
         if waiter.owner is not asker:  # which looks at `woken` itself
-            interruption = _insist(waiter.owner.wake) or interruption
+            interruption = _first(_insist(waiter.owner.wake), interruption)
     for call in later:
-        interruption = _insist(call) or interruption
+        interruption = _first(_insist(call), interruption)
     return result, interruption
+
+
+def _first(raised: BaseException | None, before: BaseException | None) -> BaseException | None:
+    """What was raised, else what was raised before: an exception may be false."""
+    return before if raised is None else raised
 
 
 def _guarded_limit(limit: Limit, step: Callable[[list[Waiter]], Any]) -> Any:
@@ -627,6 +632,8 @@ class Block:
     def __init__(self, limit: Limit, cost: float) -> None:
         if limit.per_key:
             raise ValueError(f"{limit!r}: with per_key it cannot be used without a map (expected: per_key=False)")
+        if limit.per_task:
+            raise ValueError(f"{limit!r}: only a map in Spark has tasks (expected: per_task=False)")
         self._limit = limit
         self.limits = (limit,)
         self._cost = cost

@@ -26,8 +26,10 @@ from functools import partial
 from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 from manytail import _checks
+from manytail._lifecycle import after_fork_in_child
 from manytail._progress import INTERVAL, Meter, display_of
 from manytail._timings import now
 
@@ -285,6 +287,7 @@ def plan_of(
     """The plan of a map, or of a Caller, with these options, which it checks."""
     _checks.refuse_unknown(function, given, [one.name for one in allowed])
     options = _options.check(fn, given)
+    _options.refuse_per_task(options.limits)
     for limit in options.limits:
         if limit.cost is not None and not callable(limit.cost):
             raise _checks.bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
@@ -399,7 +402,8 @@ class Results(Iterator[_R]):
 
     After the first exception from `next` it has no more results: the last one, that of the map, or one of a signal
     handler, which stops the map and waits for nothing. `close` may be called again until it has ended. One thread at a
-    time takes results; `stop`, `close` and `stats` are for any. Progress: blocking, but for `stop` and `stats`."""
+    time takes results; `stop`, `close` and `stats` are for any. In a forked child `next` and `stats` are RuntimeError,
+    and `close` has nothing to do. Progress: blocking, but for `stop` and `stats`."""
 
     def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
         """values: what is read of `items`."""
@@ -408,14 +412,29 @@ class Results(Iterator[_R]):
         self._items: Iterable[Any] | None = items
         self._over = False  # there are no more results
         self._ended = False  # `close` has done its work
-        turn = threading.Lock()
-        self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
+        self._is_parents = False  # this process is a child that was forked since: the map runs in the parent alone
+        self._make_turn()
         self._ticker: Ticker | InlineTicker | None = None
         self._runner = plan.runner()
         self._scheduler = scheduler = self._runner.scheduler
         self._output = scheduler.output
         self._meter = Meter(self._runner.stats)
         self._taken = Taken(self._runner, self._meter)
+        if not plan.options.inline:
+            _results.add(self)
+
+    def _make_turn(self) -> None:
+        turn = threading.Lock()
+        self._take_turn, self._end_turn = partial(turn.acquire, False), turn.release
+
+    def _after_fork(self) -> None:
+        """In the child: the threads are the parent's, and so are the results."""
+        self._over = self._ended = self._is_parents = True
+        self._make_turn()
+
+    def _refuse_in_child(self) -> None:
+        if self._is_parents:
+            raise RuntimeError("results of a map of the parent process (expected: a map that this process makes)")
 
     def __enter__(self) -> Self:
         return self
@@ -427,6 +446,7 @@ class Results(Iterator[_R]):
         return self
 
     def __next__(self) -> _R:
+        self._refuse_in_child()
         try:
             for _ in iter(self._take_turn, False):  # a `for`, as in `Runner.settle`
                 try:
@@ -503,11 +523,14 @@ class Results(Iterator[_R]):
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
         ones. Returns at once; also for a signal handler."""
+        if self._is_parents:
+            return
         self._runner.stopped_by_user = True
         self._runner.stop()
 
     def stats(self) -> Stats:
         """Where the map stands. What a signal handler raises here ends the map, as in `next`."""
+        self._refuse_in_child()
         try:
             seen: Stats = self._meter.seen()
         except BaseException:  # perhaps after a success was taken from the events, which is lost then
@@ -521,6 +544,8 @@ class Results(Iterator[_R]):
         If it is interrupted, another call goes on with what is left. RuntimeError: it is called by a function or the
         input of this map, for which it would wait. In a signal handler that interrupts this map's own work it does not
         wait: the call that it has interrupted does."""
+        if self._is_parents:
+            return
         self._values = self._items = None
         self._runner.close(cancel=True)
         if self._runner.interrupts_itself():
@@ -536,6 +561,17 @@ class Results(Iterator[_R]):
             self._output.clear()
             if interruption is not None:
                 raise interruption
+
+
+_results: WeakSet[Results[Any]] = WeakSet()
+
+
+def _leave_all() -> None:
+    for results in list(_results):
+        results._after_fork()
+
+
+after_fork_in_child(_leave_all)
 
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop

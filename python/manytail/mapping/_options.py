@@ -101,6 +101,13 @@ def check_shared_limits(limits: Sequence[Limit]) -> None:
         raise bad_value("limits", limits, "shared limits of one database")
 
 
+def refuse_per_task(limits: Sequence[Limit]) -> None:
+    """Outside of Spark, where there are no tasks."""
+    for limit in limits:
+        if limit.per_task:
+            raise bad_value("limits", limit, "per_task=False: only Spark has tasks")
+
+
 def check_remember(option: str, value: Any) -> Any:
     """A Shared, or a path, of which `remembering` makes one."""
     from ._shared import Shared
