@@ -56,6 +56,8 @@ def values(parameters: Any) -> dict[str, Any]:
             "connection_attempts": 3,
             "retry_delay": 0.5,
         },
+        {"port": "5673"},
+        {"port": 5673.9},
         {"client_properties": {"connection_name": "me"}, "tcp_options": {"TCP_KEEPIDLE": 60}, "socket_timeout": None},
     ],
 )
@@ -82,6 +84,8 @@ def test_urls_are_pikas(url: str) -> None:
     ("make", "error", "says"),
     [
         (lambda: ConnectionParameters(port=70000), ValueError, "port: 70000"),
+        (lambda: ConnectionParameters(port="five"), TypeError, "port: 'five'"),
+        (lambda: ConnectionParameters(port=None), TypeError, "port: None"),
         (lambda: ConnectionParameters(host=object()), TypeError, "host: "),
         (lambda: ConnectionParameters(heartbeat="often"), ValueError, "heartbeat: 'often'"),
         (lambda: ConnectionParameters(hots="a"), TypeError, "hots"),

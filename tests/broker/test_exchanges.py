@@ -23,6 +23,16 @@ def test_two_ways_and_loops_bring_one_copy(side: Side, channel: Any) -> None:
     assert bodies(side, channel, *queues) == [[b"0", b"1", b"2"]] * 3
 
 
+def test_the_default_exchange_as_an_alternate_leads_nowhere(side: Side, channel: Any) -> None:
+    """It has no bindings: what is published to it goes by the names of queues."""
+    exchange = side.exchange(channel, "fanout", arguments={"alternate-exchange": ""})
+    queue = side.queue(channel)
+    returned = side.returned(channel)
+    side.publish(channel, queue, 1, exchange=exchange, mandatory=True)
+    side.publish(channel, queue, 2, exchange=exchange, headers={"CC": [queue]})
+    assert (side.drain(channel, queue), [body for _, _, body in returned]) == ([], [b"1"])
+
+
 def test_topic_to_direct_to_fanout(side: Side, channel: Any) -> None:
     topic, direct, fanout = (side.exchange(channel, kind) for kind in ("topic", "direct", "fanout"))
     queue = side.queue(channel)

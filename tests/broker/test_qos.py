@@ -26,6 +26,20 @@ def held(side: Side, limit: int) -> tuple[Any, str, Recorder]:
     return channel, queue, recorder
 
 
+def test_a_limit_of_a_channel_is_none_of_its_connection(side: Side) -> None:
+    """`global_qos` was to mean the connection in AMQP. To RabbitMQ it means the channel."""
+    first, queue, recorder = held(side, 2)
+    second = side.channel(first.connection)
+    others = side.consume(second, queue)
+    assert (len(recorder.tags), len(others.tags)) == (2, 5)
+    third = limited(side, 1)
+    side.publish(third, queue, 8, 9)
+    thirds = side.consume(third, queue)
+    assert (len(recorder.tags), len(others.tags), len(thirds.tags)) == (2, 7, 0)
+    second.basic_nack(others.tags[0])
+    assert len(recorder.tags) == 2
+
+
 def test_a_consumer_that_need_not_acknowledge_uses_nothing_up(side: Side, channel: Any, queue: str) -> None:
     recorder = side.consume(channel, queue, auto_ack=True)
     channel.basic_qos(prefetch_count=1, global_qos=True)

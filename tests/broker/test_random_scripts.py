@@ -18,6 +18,7 @@ from support.counts import count
 
 from broker import sides
 
+REPLIES = "amq.rabbitmq.reply-to"
 KEYS = ["a", "b", "a.b", "a.b.c", ""]
 PATTERNS = ["a", "b", "a.*", "#", "*.b", "a.#", ""]
 ARGUMENTS: list[dict[str, Any]] = [
@@ -39,7 +40,7 @@ class Half:
 
     def open(self) -> None:
         self.channel = self.side.channel()
-        self.consumers = {}
+        self.consumers = {}  # by the queue; REPLIES: of replies
 
     def name(self, label: str) -> str:
         return self.names.setdefault(label, self.side.unique(label[0]))
@@ -53,6 +54,9 @@ class Half:
             answer = call(self)
             self.side.fence(self.channel)
             self.side.settle()
+        except (self.side.exceptions.UnroutableError, self.side.exceptions.NackError) as error:
+            self.side.settle()
+            return type(error).__name__
         except Exception as error:
             code = getattr(error, "reply_code", None)
             if code is None:
@@ -68,7 +72,7 @@ class Half:
             queue: [
                 (
                     method.delivery_tag, method.redelivered, self.label(method.exchange), method.routing_key in KEYS,
-                    body, self.deaths(properties),
+                    body, self.deaths(properties), bool(properties.reply_to),
                 )
                 for method, properties, body in recorder.deliveries
             ]
@@ -92,6 +96,7 @@ class Comparison(RuleBasedStateMachine):
         super().__init__()
         self.halves = [Half(side) for side in type(self).make()]
         self.tags = 0
+        self.queues_there = ["q0", "q1", "q2", "d"]
 
     def both(self, call: Any) -> Any:
         first, second = (half.do(call) for half in self.halves)
@@ -167,6 +172,67 @@ class Comparison(RuleBasedStateMachine):
         self.both(call)
 
     @rule(queue=queues)
+    def ask(self, queue: str) -> None:
+        """Publish a request for a direct reply. Without a consumer of replies it is refused, one time in two."""
+
+        def call(half: Half) -> None:
+            if REPLIES not in half.consumers and self.tags % 2:
+                half.consumers[REPLIES] = half.side.consume(half.channel, REPLIES, auto_ack=True)
+            half.side.publish(half.channel, half.name(queue), "request", reply_to=REPLIES)
+
+        self.both(call)
+
+    @rule(queue=queues, mandatory=st.booleans())
+    def answer(self, queue: str, mandatory: bool) -> None:
+        def call(half: Half) -> Any:
+            method, properties, body = half.channel.basic_get(half.name(queue), True)
+            if method is not None and properties.reply_to:
+                half.side.publish(half.channel, properties.reply_to, body + b"?", mandatory=mandatory)
+            return method and (method.delivery_tag, body)
+
+        self.both(call)
+
+    @rule(confirms=st.booleans())
+    def select(self, confirms: bool) -> None:
+        """Turn on confirms, or transactions."""
+        self.both(lambda half: half.channel.confirm_delivery() if confirms else half.channel.tx_select() and None)
+
+    @rule(commit=st.booleans())
+    def end_transaction(self, commit: bool) -> None:
+        self.both(lambda half: (half.channel.tx_commit() if commit else half.channel.tx_rollback()) and None)
+
+    @rule(queue=queues)
+    def exclude(self, queue: str) -> None:
+        """Consume exclusively, where that is possible. Then no other consumer is."""
+
+        def call(half: Half) -> Any:
+            if queue in half.consumers:
+                return half.side.code(lambda channel: channel.basic_consume(half.name(queue), print, exclusive=True))
+            half.consumers[queue] = half.side.consume(half.channel, half.name(queue), exclusive=True)
+            return half.side.code(lambda channel: channel.basic_consume(half.name(queue), print))
+
+        self.both(call)
+
+    @rule(queue=queues, if_unused=st.booleans(), if_empty=st.booleans())
+    def delete(self, queue: str, if_unused: bool, if_empty: bool) -> None:
+        def call(half: Half) -> int:
+            count: int = half.channel.queue_delete(half.name(queue), if_unused, if_empty).method.message_count
+            half.consumers.pop(queue, None)
+            return count
+
+        if self.both(call) != 406 and queue in self.queues_there:
+            self.queues_there.remove(queue)
+
+    @rule(queue=queues, kind=st.sampled_from(ARGUMENTS))
+    def declare_again(self, queue: str, kind: dict[str, Any]) -> None:
+        def call(half: Half) -> None:
+            dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": half.name("d")}
+            half.side.queue(half.channel, half.name(queue), arguments=kind | dead)
+
+        if self.both(call) is None and queue not in self.queues_there:
+            self.queues_there.append(queue)
+
+    @rule(queue=queues)
     def cancel(self, queue: str) -> None:
         def call(half: Half) -> Any:
             recorder = half.consumers.pop(queue, None)
@@ -218,7 +284,7 @@ class Comparison(RuleBasedStateMachine):
             first, second = (
                 [
                     tuple(vars_of(half.channel.queue_declare(half.name(queue), passive=True).method))
-                    for queue in ("q0", "q1", "q2", "d")
+                    for queue in self.queues_there
                 ]
                 for half in self.halves
             )

@@ -22,6 +22,17 @@ def consume(priority: object) -> Callable[..., Any]:
     return lambda side, channel, queue: channel.basic_consume(queue, ack, arguments={"x-priority": priority})
 
 
+def delete_of_quorum(flag: str) -> Callable[..., Any]:
+    def call(side: Side, channel: Any, queue: str) -> None:
+        name = side.queue(side.channel(), durable=True, x_queue_type="quorum")
+        try:
+            channel.queue_delete(name, **{flag: True})
+        finally:
+            side.channel(side.connect()).queue_delete(name)
+
+    return call
+
+
 # The number in docs/design/broker.md or 0, the code, and a call on a channel of its own that has declared no queue.
 REFUSED: list[tuple[int, int, Callable[[Side, Any, str], object]]] = [
     (24, 540, lambda side, channel, queue: channel.basic_qos(prefetch_size=1)),
@@ -60,7 +71,9 @@ REFUSED: list[tuple[int, int, Callable[[Side, Any, str], object]]] = [
     (124, 406, declare(dead_letter_routing_key="key")),
     (124, 406, declare(dead_letter_exchange="", dead_letter_routing_key=5)),
     *((137, 406, declare(message_ttl=ttl)) for ttl in ("foobar", -1, "10")),
-    *((137, 406, publish(expiration=text)) for text in ("foobar", "10000foobar", "-1", "")),
+    *((137, 406, publish(expiration=text)) for text in ("foobar", "10000foobar", "-1", "", "+", " 1", "1 ", "1.0")),
+    (0, 406, publish(expiration="315360000001")),  # more than ten years
+    *((0, 406, declare(**{name: 315_360_000_001})) for name in ("message_ttl", "expires")),
     *((0, 406, declare(max_length=length)) for length in (-1, "1")),
     (0, 406, declare(max_length=1, overflow="nonsense")),
     *((150, 406, declare(max_priority=priorities)) for priorities in (-10, 260)),
@@ -68,6 +81,7 @@ REFUSED: list[tuple[int, int, Callable[[Side, Any, str], object]]] = [
     (0, 406, declare(queue_type="quorum")),  # which has to be durable, not exclusive and without priorities
     (0, 406, declare({"durable": True, "exclusive": True}, queue_type="quorum")),
     (0, 406, declare({"durable": True}, queue_type="quorum", max_priority=2)),
+    *((0, 540, delete_of_quorum(flag)) for flag in ("if_unused", "if_empty")),
     (0, 404, lambda side, channel, queue: channel.basic_get("")),  # "" is the queue that the channel declared last
     (0, 404, lambda side, channel, queue: channel.queue_purge("")),
     (0, 404, lambda side, channel, queue: channel.queue_delete("")),

@@ -1,6 +1,9 @@
 """From an exchange to its queues: the types, returns, the default exchange."""
 
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -104,6 +107,40 @@ def test_headers_all_and_any(side: Side, channel: Any, match: str | None, indice
         side.publish(channel, "", index, exchange=exchange, headers=headers)
     side.publish(channel, "", "none", exchange=exchange)
     assert side.drain(channel, queue) == [str(index).encode() for index in indices]
+
+
+VALUES: list[Any] = [
+    *("1", b"1", 1, True, Decimal(1), Decimal("1.0")),
+    *("7", 7, datetime(1970, 1, 1, 0, 0, 7), datetime(1970, 1, 1, 0, 0, 7, 9, tzinfo=UTC), Decimal(7)),
+    *(0, False, "", [], {}, -1, 2**40, None),
+    *([1], [True], ["1"], [b"1"], [Decimal(1)], {"a": 1}, {"a": "1"}, {"a": 1, "b": 2}, {"b": 2, "a": 1}),
+]
+ALIKE = [{0, 1}, {4, 5}, {7, 8, 9}, {14, 15}]  # the others equal themselves alone, and None is equal to all
+
+
+def test_headers_are_compared_by_value(side: Side, channel: Any) -> None:
+    exchange = side.exchange(channel, "headers")
+    queues = [side.queue(channel) for _ in VALUES]
+    for queue, value in zip(queues, VALUES, strict=True):
+        channel.queue_bind(queue, exchange, "", {"k": value})
+    for number, value in enumerate(VALUES):
+        channel.basic_publish(exchange, "", str(number).encode(), side.Properties(headers={"k": value}))
+    side.fence(channel)
+    numbers = range(len(VALUES))
+    alike = [next((group for group in ALIKE if number in group), {number}) for number in numbers]
+    alike[VALUES.index(None)] = set(numbers)
+    assert [{int(body) for body in side.drain(channel, queue)} for queue in queues] == alike
+
+
+def test_times_in_headers_are_seconds_of_utc(side: Side) -> None:
+    plus_five = timezone(timedelta(hours=5))
+    zones = (None, UTC, plus_five, ZoneInfo("Asia/Tokyo"))
+    times = [datetime(2020, 1, 1, 5, 0, 0, 999_999, zone) for zone in zones]
+    channel, queue = side.filled()
+    side.publish(channel, queue, 1, headers={"at": times})
+    found = channel.basic_get(queue, True)[1].headers["at"]
+    assert found == [datetime(2020, 1, 1, tzinfo=UTC) + timedelta(hours=hours) for hours in (5, 5, 0, -4)]
+    assert all(time.tzinfo is UTC for time in found)
 
 
 @pytest.mark.parametrize(("match", "expected"), [("all-with-x", [b"both"]), ("any-with-x", [b"a", b"x", b"both"])])

@@ -18,6 +18,14 @@ def test_ttls_that_are_fine(side: Side) -> None:
     assert side.code(lambda ch: ch.queue_declare(queue)) == 406
 
 
+def test_ten_years_are_fine(side: Side, channel: Any) -> None:
+    years = 315_360_000_000
+    queue = side.queue(channel, x_message_ttl=years, x_expires=years)
+    for text in (str(years), f"+{years}", "00700000", "-0", "+0"):
+        side.publish(channel, queue, text, expiration=text)
+    assert side.drain(channel, queue) == [str(years).encode(), f"+{years}".encode(), b"00700000"]
+
+
 def test_what_is_expired_is_not_got(side: Side) -> None:
     channel, queue = side.filled(x_message_ttl=LONG)
     side.publish(channel, queue, 1, expiration="20")

@@ -16,14 +16,26 @@ The map of the package
     Broker                  a virtual host of its own; Broker.connect() takes the executor of the callbacks
     Connection, Channel     as pika's BlockingConnection and BlockingChannel; callbacks of Connection run in a pool
     BasicProperties         the properties of a message; DeliveryMode
-    channel, exceptions, exchange_type, spec     pika's modules, as far as they apply here
+    adapters, channel, connection, credentials, delivery_mode, exceptions, exchange_type, frame, spec
+                            pika's modules, as far as they apply here
+    __version__             the version of pika that has these names and signatures
 
 Design: docs/design/broker.md. From pika and back: docs/from-rabbitmq.md.
 """
 
 from __future__ import annotations
 
-from manytail.broker import channel, exceptions, exchange_type, spec
+from manytail.broker import (
+    adapters,
+    channel,
+    connection,
+    credentials,
+    delivery_mode,
+    exceptions,
+    exchange_type,
+    frame,
+    spec,
+)
 from manytail.broker.channel import Channel
 from manytail.broker.connection import BlockingConnection, Broker, Connection, reset
 from manytail.broker.exchange_type import ExchangeType
@@ -42,9 +54,17 @@ __all__ = [
     "PlainCredentials",
     "ReturnedMessage",
     "URLParameters",
+    "__version__",
+    "adapters",
     "channel",
+    "connection",
+    "credentials",
+    "delivery_mode",
     "exceptions",
     "exchange_type",
+    "frame",
     "reset",
     "spec",
 ]
+
+__version__ = "1.4.4"

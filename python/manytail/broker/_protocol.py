@@ -9,8 +9,10 @@ code. It is found here, but raised in the section, where it closes the channel o
 
 from __future__ import annotations
 
+import calendar
+import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
@@ -93,19 +95,22 @@ def whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-MOST_MILLISECONDS = 0xFFFFFFFF  # the server's limit of a time
+MOST_MILLISECONDS = 315_360_000_000  # the server's limit of a time: ten years
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # type -> the function that converts a value of a subclass to exactly that type
 _SCALARS: dict[type, Any] = {NoneType: None, bool: None, int: int.__int__, float: float.__float__, str: str.__str__}
 _SCALARS[bytes] = bytes.__bytes__
 
 
 def _plain(value: Any, name: str) -> Any:
-    """The value as AMQP carries it: dicts, lists and scalars of the built-in types. Any other object is allowed in
-    headers only, and passes unchanged."""
+    """The value as AMQP carries it: dicts, lists, scalars of the built-in types, and times in whole seconds of UTC, as
+    which naive ones are read. Any other object is allowed in headers only, and passes unchanged."""
     if isinstance(value, Mapping):
         return table(value, name)
     if isinstance(value, list | tuple):
         return [_plain(inner, name) for inner in value]
+    if isinstance(value, datetime):
+        return _EPOCH + timedelta(seconds=calendar.timegm(value.utctimetuple()))
     if type(value) not in _SCALARS:
         for kind, exact in _SCALARS.items():
             if exact is not None and isinstance(value, kind):
@@ -125,22 +130,43 @@ def table(values: Mapping[str, Any] | None, name: str = "arguments") -> dict[str
     return {require_string(key, f"a key of {name}"): _plain(value, name) for key, value in values.items()}
 
 
-def alike(value: Any, wanted: Any) -> bool:
-    """Equal as AMQP values: true is not 1. Runs no user code: an object that AMQP cannot carry equals only itself."""
-    if value is wanted:
-        return True
-    if isinstance(value, bool) or isinstance(wanted, bool):
-        return False
-    if type(value) is list and type(wanted) is list:
-        return len(value) == len(wanted) and all(map(alike, value, wanted))
-    if type(value) is dict and type(wanted) is dict:
-        return value.keys() == wanted.keys() and all(alike(value[key], wanted[key]) for key in value)
-    return _comparable(value) and _comparable(wanted) and bool(value == wanted)
+def is_text(value: Any, text: str) -> bool:
+    """Whether a value of a client is this text. Runs no user code, as == might."""
+    return type(value) is str and bool(value == text)
 
 
 def _comparable(value: Any) -> bool:
     kind = type(value)
-    return kind in _SCALARS or kind is Decimal or (kind is datetime and type(value.tzinfo) in (NoneType, timezone))
+    return kind in _SCALARS or kind is Decimal or (kind is datetime and value.tzinfo is UTC)
+
+
+def matches_value(value: Any, wanted: Any) -> bool:
+    """Equal as an exchange of type headers compares: text and bytes by their bytes, a time and a number by the number,
+    what is empty by that; inside lists and dicts the types count too, and the order of a dict. Runs no user code."""
+    value, wanted = _as_compared(value), _as_compared(wanted)
+    if type(value) in (int, float) and type(wanted) in (int, float):
+        return bool(value == wanted)
+    return _identical(value, wanted)
+
+
+def _as_compared(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value.encode("utf-8", "surrogatepass")
+    if kind is datetime and value.tzinfo is UTC:
+        return (value - _EPOCH) // timedelta(seconds=1)
+    return [] if kind is dict and not value else value
+
+
+def _identical(value: Any, wanted: Any) -> bool:
+    kind = type(value)
+    if value is wanted or kind is not type(wanted):
+        return value is wanted
+    if kind is list:
+        return len(value) == len(wanted) and all(map(_identical, value, wanted))
+    if kind is dict:
+        return list(value) == list(wanted) and all(map(_identical, value.values(), wanted.values()))
+    return _comparable(value) and bool(value == wanted)
 
 
 def _identity(value: Any) -> Any:
@@ -170,8 +196,8 @@ _OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 _EXPECTED: dict[str, tuple[Any, str]] = {
     "x-max-length": (lambda value: whole(value) and value >= 0, "a whole number >= 0"),
     "x-overflow": (lambda value: value in _OVERFLOWS, ", ".join(_OVERFLOWS)),
-    "x-message-ttl": (lambda value: whole(value) and 0 <= value <= MOST_MILLISECONDS, "milliseconds, 0 to 2**32 - 1"),
-    "x-expires": (lambda value: whole(value) and 0 < value <= MOST_MILLISECONDS, "milliseconds, 1 to 2**32 - 1"),
+    "x-message-ttl": (lambda value: whole(value) and 0 <= value <= MOST_MILLISECONDS, "milliseconds, 0 to ten years"),
+    "x-expires": (lambda value: whole(value) and 0 < value <= MOST_MILLISECONDS, "milliseconds, 1 to ten years"),
     "x-max-priority": (lambda value: whole(value) and 0 <= value <= 255, "a whole number from 0 to 255"),
     "x-dead-letter-exchange": (lambda value: isinstance(value, str), "the name of an exchange"),
     "x-dead-letter-routing-key": (lambda value: isinstance(value, str), "a routing key"),
@@ -300,6 +326,8 @@ def message_of(body: Any, properties: Any, exchange: Any, key: Any) -> tuple[Mes
         given.headers = table(given.headers, "headers")
     if given.priority is not None:
         given.priority = _priority(given.priority)
+    if isinstance(given.reply_to, str):
+        given.reply_to = str.__str__(given.reply_to)
     message = Message(body, given, exchange, key)
     try:
         _check_expiration(given)
@@ -317,12 +345,15 @@ def _priority(value: Any) -> int:
     return int.__int__(value)
 
 
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
 def _check_expiration(properties: BasicProperties) -> None:
     expiration: Any = properties.expiration
     if expiration is None:
         return
-    digits = isinstance(expiration, str) and expiration.isascii() and expiration.isdigit() and len(expiration) <= 18
-    if not digits or int(expiration) > MOST_MILLISECONDS:
+    digits = isinstance(expiration, str) and len(expiration) <= 255 and _WHOLE.fullmatch(expiration)
+    if not digits or not 0 <= int(expiration) <= MOST_MILLISECONDS:
         precondition_failed(f"invalid expiration {expiration!r}: expected milliseconds as a decimal string")
     properties.expiration = str.__str__(expiration)
 

@@ -18,8 +18,9 @@ from manytail.broker._protocol import (
     Message,
     ReplyError,
     access_refused,
-    alike,
     command_invalid,
+    is_text,
+    matches_value,
     not_found,
     precondition_failed,
     table,
@@ -190,7 +191,7 @@ class HeadersExchange(Exchange):
 
     def check(self, arguments: dict[str, Any]) -> None:
         kind = arguments.get("x-match", "all")
-        if not any(alike(kind, name) for name in ("all", "any", "all-with-x", "any-with-x")):
+        if not any(is_text(kind, name) for name in ("all", "any", "all-with-x", "any-with-x")):
             precondition_failed("invalid x-match field value in arguments: expected all, any, all-with-x or any-with-x")
 
 
@@ -200,7 +201,7 @@ def _headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
     kind = arguments.get("x-match", "all")
     with_x = kind.endswith("-with-x")
     tests = (
-        name in headers and (wanted is None or alike(headers[name], wanted))
+        name in headers and (wanted is None or matches_value(headers[name], wanted))
         for name, wanted in arguments.items()
         if name != "x-match" and (with_x or not name.startswith("x-"))
     )
@@ -363,7 +364,7 @@ class Exchanges:
 
     def _walk(self, exchange: Exchange, message: Message) -> Collection[Any]:
         """Follow exchanges bound to exchanges, and the alternate of an exchange whose bindings lead nowhere. Visits
-        each exchange once."""
+        each exchange once. The default exchange as an alternate has no bindings, so it leads nowhere."""
         queues: dict[Any, None] = {}
         pending = [exchange]
         seen = {exchange}
@@ -371,7 +372,7 @@ class Exchanges:
             found: dict[Any, None] = {}
             for key in (message.key, *message.cc_keys):
                 found.update(dict.fromkeys(source.matches(message, key)))
-            if not found and source.alternate is not None:
+            if not found and source.alternate:
                 alternate = self.by_name.get(source.alternate)
                 found = {} if alternate is None else {alternate: None}
             for destination in found:

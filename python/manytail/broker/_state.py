@@ -36,18 +36,27 @@ from manytail.broker._protocol import (
     QueueArguments,
     ReplyError,
     access_refused,
-    alike,
     copied,
     fresh,
+    is_text,
     not_found,
     not_implemented,
     precondition_failed,
     resource_locked,
 )
-from manytail.broker._routing import Destination, ExchangeRequest, Exchanges, check_same, not_default, not_reserved
+from manytail.broker._routing import (
+    Destination,
+    Exchange,
+    ExchangeRequest,
+    Exchanges,
+    check_same,
+    not_default,
+    not_reserved,
+)
 
 UNLIMITED = 1 << 62
 CANCELLED = 1 << 62  # in the place of a delivery tag, and greater than all of them
+REPLY_TO = "amq.rabbitmq.reply-to"  # what consumers of replies consume from, and what their requests name
 
 
 class Delivery:
@@ -106,14 +115,15 @@ class ReadyList:
 
 # ------------------------------------------------------------------------------------------------------------ consumers
 class Consumer:
-    """A subscription of a channel to a queue. ChannelState.consume() sets both."""
+    """A subscription of a channel to a queue, or to replies. ChannelState.consume() sets both; the queue of a consumer
+    of replies is set before."""
 
     __slots__ = (
         *("auto_ack", "channel", "credit", "exclusive", "gone", "order", "parked", "prefetch"),
         *("queue", "tag", "target"),
     )
     channel: ChannelState
-    queue: Queue
+    queue: Any  # a Queue, or a ReplyAddress
 
     def __init__(
         self, tag: str, target: Callable[[Any], object], auto_ack: bool = False, exclusive: bool = False,
@@ -443,6 +453,30 @@ class Queue(Destination):
         return count
 
 
+# ------------------------------------------------------------------------------------------------------------- replies
+class ReplyAddress:
+    """What a consumer of REPLY_TO has in the place of a queue. Its name is the routing key by which replies come, and
+    holds nothing: a reply is delivered at once, whatever the limits and transactions, or dropped. Tags do not count
+    replies, so a reply has the tag that the next delivery will have."""
+
+    __slots__ = ("host", "name")
+
+    def __init__(self, host: VirtualHost, name: str) -> None:
+        self.host = host
+        self.name = name
+
+    def remove_consumers(self, consumers: Collection[Consumer], deliveries: Collection[Delivery], now: float) -> None:
+        for consumer in consumers:
+            consumer.channel.replies = None
+            del self.host.reply_consumers[self.name]
+
+    def unpark(self, consumer: Consumer) -> None:
+        """No limit parks it."""
+
+    def pump(self, now: float) -> None:
+        """Nothing waits."""
+
+
 # ------------------------------------------------------------------------------------------------------------- channels
 class ChannelState:
     """One channel: its consumers, its unacknowledged deliveries, its credit, its transaction.
@@ -458,7 +492,7 @@ class ChannelState:
 
     __slots__ = (
         *("_limit", "_publishes", "_settlements", "_tag", "_turn", "_volume", "at_limit", "confirming", "connection"),
-        *("consumers", "gone", "host", "last_queue", "prefetch", "target", "transacted", "unacked"),
+        *("consumers", "gone", "host", "last_queue", "prefetch", "replies", "target", "transacted", "unacked"),
     )
 
     def __init__(self, host: VirtualHost, connection: object, target: Callable[[Any], object]) -> None:
@@ -471,6 +505,7 @@ class ChannelState:
         self.at_limit = False
         self.confirming = False
         self.transacted = False
+        self.replies: ReplyAddress | None = None  # of its consumer of replies
         self.gone = False  # closed
         self.last_queue = ""  # what the empty name means
         self._tag = 0
@@ -485,7 +520,7 @@ class ChannelState:
         """Consumers leave first, so that requeued messages go to others."""
         close_channels([self], now)
 
-    def _leave(self, queues: dict[Queue, tuple[list[Consumer], list[Delivery]]]) -> None:
+    def _leave(self, queues: dict[Any, tuple[list[Consumer], list[Delivery]]]) -> None:
         """Give up everything, and add to `queues` the consumers that leave and the deliveries that go back."""
         if self.gone:
             return
@@ -511,9 +546,14 @@ class ChannelState:
         exchange = exchanges.by_name[message.exchange]
         if exchange.internal:
             access_refused(f"cannot publish to internal exchange {message.exchange!r}")
+        properties = message.properties
+        if properties is not None and type(properties.reply_to) is str and properties.reply_to == REPLY_TO:
+            if self.replies is None:
+                precondition_failed("fast reply consumer does not exist")
+            properties.reply_to = self.replies.name
         if error is not None:
             raise error
-        queues = exchanges.route(exchange, message)
+        queues = self.host.route(exchange, message)
         if self.transacted:
             self._publishes.append((message, [queue.name for queue in queues], mandatory))
             return ""
@@ -545,6 +585,9 @@ class ChannelState:
                 self._volume += 1
                 self.at_limit = self._volume >= self._limit
         self.host.effects.append((consumer, tag, delivery.redelivered, delivery.message, delivery.requeues))
+
+    def deliver_reply(self, consumer: Consumer, message: Message) -> None:
+        self.host.effects.append((consumer, self._tag + 1, False, message, 0))
 
     def get(self, name: str, auto_ack: bool, now: float) -> tuple[int, bool, Message, int, int] | None:
         """The first message of a queue: delivery tag, redelivered, message, requeues, and how many are left."""
@@ -672,14 +715,14 @@ class ChannelState:
             for queue in self._below_limit():
                 queue.pump(now)
 
-    def _below_limit(self) -> dict[Queue, None]:
+    def _below_limit(self) -> dict[Any, None]:
         """Unpark the consumers that were parked by the limit. Returns their queues; which one comes first changes from
         call to call, so that none starves."""
         self.at_limit = False
         consumers = list(self.consumers.values())
         self._turn += 1
         start = self._turn % len(consumers) if consumers else 0
-        queues: dict[Queue, None] = {}
+        queues: dict[Any, None] = {}
         for consumer in consumers[start:] + consumers[:start]:
             consumer.queue.unpark(consumer)
             queues[consumer.queue] = None
@@ -692,6 +735,9 @@ class ChannelState:
     # consumers
     def consume(self, name: str, consumer: Consumer, error: ReplyError | None, now: float) -> None:
         """Register a consumer, which then gets messages. `error`: of its arguments."""
+        if name == REPLY_TO:
+            self._consume_replies(consumer)
+            return
         queue = self.queue(name)
         if error is not None:
             raise error
@@ -703,6 +749,15 @@ class ChannelState:
         queue.add_consumer(consumer, now)
         self.consumers[consumer.tag] = consumer
         queue.pump(now)
+
+    def _consume_replies(self, consumer: Consumer) -> None:
+        if not consumer.auto_ack:
+            precondition_failed("reply consumer cannot acknowledge")
+        if self.replies is not None:
+            precondition_failed("reply consumer already set")
+        consumer.channel = self
+        self.replies = consumer.queue
+        self.consumers[consumer.tag] = self.host.reply_consumers[consumer.queue.name] = consumer
 
     def cancel(self, tag: str, now: float) -> Consumer | None:
         """End a consumer. What it holds stays with the channel."""
@@ -770,7 +825,10 @@ class ChannelState:
         asked: QueueArguments, now: float,
     ) -> tuple[str, int, int]:
         """Its name, how many messages are ready, how many consumers it has."""
-        if passive:
+        if name == REPLY_TO or name in self.host.reply_consumers:
+            self.last_queue = name
+            return name, 0, 1
+        if passive or name.startswith(REPLY_TO):
             queue = self.host.queue(name, self.connection)
         else:
             queue = self.host.declare_queue(name, generated, self.connection, durable, exclusive, auto_delete, asked)
@@ -782,6 +840,9 @@ class ChannelState:
         if self._full_name(name) not in self.host.queues:
             return 0
         queue = self.queue(name)
+        for asked, flag in ((if_unused, "if-unused"), (if_empty, "if-empty")):
+            if asked and queue.arguments.quorum:
+                not_implemented(f"delete of queue {queue.name!r} with {flag}: it is of type quorum")
         if if_unused and queue.consumers:
             precondition_failed(f"queue {queue.name!r} in use")
         if if_empty and queue.ready:
@@ -824,7 +885,7 @@ class ChannelState:
 
 def close_channels(channels: Iterable[ChannelState], now: float) -> None:
     """Close channels together: what one has unacknowledged is not delivered to another one of them."""
-    queues: dict[Queue, tuple[list[Consumer], list[Delivery]]] = {}
+    queues: dict[Any, tuple[list[Consumer], list[Delivery]]] = {}
     for channel in channels:
         channel._leave(queues)
     for queue, (leaving, back) in queues.items():
@@ -842,6 +903,17 @@ class VirtualHost:
         self.effects: deque[tuple[Any, ...]] = deque()
         self.dead_letters: deque[tuple[Message, str, str, str, str | None]] = deque()
         self.dropped: list[object] = []
+        self.reply_consumers: dict[str, Consumer] = {}  # by the name of their ReplyAddress
+
+    def route(self, exchange: Exchange, message: Message) -> Collection[Any]:
+        """The queues for a message, each once. To consumers of replies it is delivered, and they count for nothing: a
+        mandatory reply is returned besides."""
+        if self.reply_consumers and not exchange.name:
+            for key in dict.fromkeys((message.key, *message.cc_keys)):
+                if key in self.reply_consumers:
+                    consumer = self.reply_consumers[key]
+                    consumer.channel.deliver_reply(consumer, message)
+        return self.exchanges.route(exchange, message)
 
     def end(self, delivery: Delivery) -> None:
         """Remove a delivery from its queue for good. Its body is freed outside the section."""
@@ -898,7 +970,7 @@ class VirtualHost:
             target = self.exchanges.by_name.get(exchange)
             if target is not None:
                 dead_letter = _dead_letter(message, reason, queue, exchange, key, time)
-                for destination in list(self.exchanges.route(target, dead_letter)):
+                for destination in list(self.route(target, dead_letter)):
                     if not _closes_a_cycle(dead_letter, reason, destination.name):
                         destination.publish(dead_letter, now)
 
@@ -927,7 +999,7 @@ def _record(headers: dict[str, Any], message: Message, reason: str, queue: str, 
     if not deaths:
         headers |= {f"x-first-death-{name}": value for name, value in now.items()}
     headers |= {f"x-last-death-{name}": value for name, value in now.items()}
-    alikes = (death for death in deaths if alike(death.get("queue"), queue) and alike(death.get("reason"), reason))
+    alikes = (each for each in deaths if is_text(each.get("queue"), queue) and is_text(each.get("reason"), reason))
     same = next(alikes, None)
     if same is None:
         copies = [key for key in headers.get("CC") or [] if type(key) is str]
@@ -954,6 +1026,6 @@ def _closes_a_cycle(dead_letter: Message, reason: str, queue: str) -> bool:
     since: list[dict[str, Any]] = []
     for death in dead_letter.headers["x-death"]:
         since.append(death)
-        if alike(death.get("queue"), queue):
-            return not any(alike(past.get("reason"), "rejected") for past in since)
+        if is_text(death.get("queue"), queue):
+            return not any(is_text(past.get("reason"), "rejected") for past in since)
     return False

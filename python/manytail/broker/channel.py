@@ -33,7 +33,7 @@ from manytail.broker._protocol import (
 )
 from manytail.broker._routing import ExchangeRequest
 from manytail.broker._runtime import Addressee, Closable, Lane, in_a_callback, report
-from manytail.broker._state import CANCELLED, ChannelState, Consumer
+from manytail.broker._state import CANCELLED, REPLY_TO, ChannelState, Consumer, ReplyAddress
 from manytail.broker.spec import Basic, BasicProperties, Exchange, Method, Queue, ReturnedMessage, Tx
 
 __all__ = ["Channel"]
@@ -331,14 +331,19 @@ class Channel(Closable):
         consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
         """Call `on_message_callback(channel, method, properties, body)` for the messages of a queue from here on.
-        Returns the consumer tag."""
+        Returns the consumer tag.
+
+        The queue "amq.rabbitmq.reply-to", with auto_ack: the replies to what this channel publishes with that name as
+        `reply_to`."""
         require_callable(on_message_callback, "on_message_callback")
-        consumer, refusal = self._subscriber(on_message_callback, auto_ack, exclusive, consumer_tag, arguments)
-        self._call(self._consume, require_string(queue, "queue"), consumer, refusal)
+        name = require_string(queue, "queue")
+        consumer, refusal = self._subscriber(name, on_message_callback, auto_ack, exclusive, consumer_tag, arguments)
+        self._call(self._consume, name, consumer, refusal)
         return consumer.tag
 
     def _subscriber(
-        self, callback: Any, auto_ack: bool, exclusive: bool, tag: str | None, arguments: Mapping[str, Any] | None
+        self, queue: str, callback: Any, auto_ack: bool, exclusive: bool, tag: str | None,
+        arguments: Mapping[str, Any] | None,
     ) -> tuple[Subscriber, ReplyError | None]:
         tag = require_string(tag, "consumer_tag") if tag else f"ctag{self._number}.{uuid.uuid4().hex}"
         priority, refusal = table(arguments).get("x-priority", 0), None
@@ -350,6 +355,8 @@ class Channel(Closable):
             consumer.target = self._buffer
         elif auto_ack:
             consumer.target = self._buffer_and_add
+        if queue == REPLY_TO:
+            consumer.queue = ReplyAddress(self._state.host, f"{REPLY_TO}.{secrets.token_urlsafe(16)}")
         return consumer, refusal
 
     def _consume(self, queue: str, consumer: Subscriber, refusal: ReplyError | None) -> None:
@@ -446,7 +453,7 @@ class Channel(Closable):
         Another consume() with the same parameters continues with the same consumer; with others it raises
         ValueError."""
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
-        made, refusal = self._subscriber(None, auto_ack, exclusive, consumer_tag, arguments)
+        made, refusal = self._subscriber(params[0], None, auto_ack, exclusive, consumer_tag, arguments)
         consumer: Subscriber = self._call(self._generate, params, made, refusal)
         left = 0  # how many are yielded before callbacks run again
         while consumer is self._generator:

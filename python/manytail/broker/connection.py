@@ -23,11 +23,19 @@ from manytail.broker._protocol import require_callable
 from manytail.broker._runtime import Addressee, Closable, Lane, Pool, Runtime, Timer, in_a_callback
 from manytail.broker._state import close_channels
 from manytail.broker.channel import Channel
-from manytail.broker.parameters import Parameters
+from manytail.broker.parameters import ConnectionParameters, Parameters, URLParameters
 from manytail.errors import ClosedError
 from manytail.executor import KeyedExecutor
 
-__all__ = ["BlockingConnection", "Broker", "Connection", "reset"]
+__all__ = [
+    "BlockingConnection",
+    "Broker",
+    "Connection",
+    "ConnectionParameters",
+    "Parameters",
+    "URLParameters",
+    "reset",
+]
 
 CHANNEL_MAX = 65535
 

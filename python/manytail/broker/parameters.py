@@ -94,6 +94,8 @@ class Parameters:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _OPTIONS:
             raise AttributeError(f"{name}: no such parameter of a connection")
+        if name == "port":
+            value = _port(value)
         _, test, expected = _OPTIONS[name]
         if not test(value):
             kinds = (int, float, str, dict, type(None))
@@ -107,6 +109,14 @@ class Parameters:
         return isinstance(other, Parameters) and (self.host, self.port) == (other.host, other.port)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _port(value: Any) -> int:
+    """As pika: whatever int() takes, so also the text of an environment variable."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"port: {value!r} (expected: a whole number from 0 to 65535)") from None
 
 
 class _DEFAULT:

@@ -1,0 +1,5 @@
+"""DeliveryMode, where pika has it."""
+
+from manytail.broker.spec import DeliveryMode
+
+__all__ = ["DeliveryMode"]
