@@ -62,7 +62,8 @@ class KeyedExecutor(Executor):
     Fair: per round of the round robin each lane of one priority has `weight` calls started, whatever the backlog of
     the others. Futures are those of concurrent.futures; cancel() frees the slot at once. After fork the child has an
     idle executor: what was pending or running stays with the parent. Progress: blocking. ValueError, TypeError: an
-    argument is out of range, or of another type.
+    argument is out of range, or of another type. Pass it to loop.run_in_executor: loop.set_default_executor takes only
+    asyncio's own kind, the standard library's ThreadPoolExecutor.
 
     >>> with KeyedExecutor(4, per_key=1) as executor:               # the calls of a key run one at a time, in order
     ...     orders = executor.lane("customer 7")
@@ -169,7 +170,7 @@ class KeyedExecutor(Executor):
         these threads."""
         self._workers.end(cancel_futures)
         if wait:
-            if threading.current_thread() in self._workers.threads:
+            if self._workers.pool.serves():  # not `threads`: that does not have the thread of a first call yet
                 raise RuntimeError("cannot join current thread")
             self._workers.join()
 
@@ -347,8 +348,10 @@ class _Workers:
                 self.pool.enter()
                 self._initializer(*self._initargs)
         except BaseException:
-            _LOGGER.critical("Exception in initializer:", exc_info=True)
-            self._break("A thread initializer failed, the thread pool is not usable anymore")
+            try:
+                _LOGGER.critical("Exception in initializer:", exc_info=True)
+            finally:  # a handler or a filter of the log may raise
+                self._break("A thread initializer failed, the thread pool is not usable anymore")
             return
         try:
             self.pool.work()

@@ -3,6 +3,7 @@ import copy
 import gc
 import inspect
 import itertools
+import logging
 import operator
 import os
 import pickle
@@ -12,6 +13,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import Executor
+from concurrent.futures.thread import BrokenThreadPool
 from functools import partial
 
 import pytest
@@ -815,6 +817,71 @@ def test_reprs_say_what_is_going_on(held):
     assert repr(held) == "<KeyedExecutor of 1 workers, 1 pending>"
     held.shutdown(wait=False)
     assert repr(held) == "<KeyedExecutor of 1 workers, shut down>"
+
+
+def test_the_first_call_of_a_thread_cannot_wait_for_its_executor_either():
+    """It runs before the thread that submitted it has noted down the new thread."""
+    executor, tried = KeyedExecutor(1), threading.Event()
+
+    class NotedLater(set):
+        def add(self, thread):
+            assert tried.wait(DEADLINE), "the call waits for its own end"
+            super().add(thread)
+
+    def end():
+        try:
+            executor.shutdown()
+        finally:
+            tried.set()
+
+    executor._workers.threads = NotedLater()
+    with pytest.raises(RuntimeError, match="cannot join current thread"):
+        executor.submit(end).result(DEADLINE)
+    executor.shutdown()
+
+
+def test_an_initializer_cannot_wait_for_its_executor():
+    executor = KeyedExecutor(1, initializer=lambda: refused.append(raised_by(executor.shutdown)))
+    refused = []
+    assert executor.submit(pow, 2, 3).result(DEADLINE) == 8
+    assert [(type(error), str(error)) for error in refused] == [(RuntimeError, "cannot join current thread")]
+    executor.shutdown()
+
+
+def raised_by(call):
+    try:
+        call()
+    except Exception as error:
+        return error
+
+
+@pytest.mark.thread_unsafe(reason="changes the log of all executors and threading.excepthook")
+def test_a_failed_initializer_is_logged_before_the_calls_fail(monkeypatch):
+    """They fail whatever the log does."""
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
+    reported, logged = [], []
+
+    class Handler(logging.Handler):
+        def handle(self, record):
+            logged.append((record.getMessage(), call.done()))
+            raise LookupError("of the handler")
+
+    def initialize():
+        assert begun.wait(DEADLINE)
+        raise ValueError("of the initializer")
+
+    begun, handler = threading.Event(), Handler()
+    executor = KeyedExecutor(1, initializer=initialize)
+    logging.getLogger("concurrent.futures").addHandler(handler)
+    try:
+        call = executor.submit(pow, 2, 3)
+        begun.set()
+        assert isinstance(call.exception(DEADLINE), BrokenThreadPool)
+        executor.shutdown()
+    finally:
+        logging.getLogger("concurrent.futures").removeHandler(handler)
+    assert logged == [("Exception in initializer:", False)]
+    assert [str(error) for error in reported] == ["of the handler"]
 
 
 def test_the_prefix_of_thread_names_may_have_braces():
