@@ -1,8 +1,9 @@
-# Sourced by the scripts that take a package of Debian 13, whatever the machine has: apt with a state of its own, so that the machine's own
-# configuration is only read and nothing is installed. The sourcing script sets WHAT, the thing that it prints the path of.
+# Sourced by the scripts that take a package of Debian, whatever the machine has: apt with a state of its own, so that the machine's own
+# configuration is only read and nothing is installed. The sourcing script sets WHAT, the thing that it prints the path of, and SUITE if Debian
+# 13 has not got it.
 
 readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/manytail
-readonly SUITE=trixie
+readonly SUITE=${SUITE:-trixie}
 
 say() { printf '%s\n' "$*" >&2; }
 
