@@ -1,4 +1,4 @@
-"""docs/design/lbmq-behaviours.md and docs/design/qpid-behaviours.md say of each behaviour of the originals which test here stands for
+"""docs/design/lbmq-behaviours.md and qpid-behaviours.md say of each behaviour of the originals which test stands for
 it: it exists."""
 import re
 from pathlib import Path

