@@ -35,13 +35,13 @@ Reader = Callable[[Any, int], None]
 
 # -------------------------------------------------------------------------------------------------------------- Java
 
-def build() -> str:
-    """Compile the driver, in a cache outside the tree, and return its class path. Maven rebuilds what has changed."""
+def build(source: Path = SOURCE) -> str:
+    """Compile a driver, in a cache outside the tree, and return its class path. Maven rebuilds what has changed."""
     maven, java = shutil.which("mvn"), shutil.which("java")
     if not maven or not java:
         raise Unavailable("skipped: no Maven or no Java on PATH, so no original to compare with")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manytail" / "bench-java"
-    command = [maven, "-B", "-q", "-f", str(SOURCE / "pom.xml"), f"-Dbench.build={cache}", "process-classes"]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manytail" / f"bench-{source.name}"
+    command = [maven, "-B", "-q", "-f", str(source / "pom.xml"), f"-Dbench.build={cache}", "process-classes"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
     except subprocess.TimeoutExpired:

@@ -33,6 +33,7 @@ import memory
 import pairs
 import published
 import pubsub
+import qpid
 import queues
 import single
 import sparkrows
@@ -42,7 +43,7 @@ from harness import Progress, Result, Row, Unavailable
 
 HERE = [
     *single.ROWS, *pairs.GIL_ROWS, *lbmq.ROWS, *index.ROWS, *memory.ROWS, *executors.ROWS,
-    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *published.ROWS, *queues.ROWS, *maps.ROWS,
+    *brokers.ROWS, *pubsub.ROWS, *entries.ROWS, *published.ROWS, *qpid.ROWS, *queues.ROWS, *maps.ROWS,
     *callers.ROWS,
 ]
 FREE_THREADED = [
@@ -50,6 +51,7 @@ FREE_THREADED = [
     *pubsub.FREE_THREADED_ROWS,
     *entries.FREE_THREADED_ROWS,
     *published.FREE_THREADED_ROWS,
+    *qpid.FREE_THREADED_ROWS,
     *queues.FREE_THREADED_ROWS,
     *maps.FREE_THREADED_ROWS,
     *executors.FREE_THREADED_ROWS,

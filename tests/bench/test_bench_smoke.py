@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 DEADLINE = 600.0
 # Rows that need Maven, a free-threaded interpreter, PySpark, RabbitMQ or a compiler, and say so where that is missing.
-NEED_MORE = ("original", "ft-", "spark-", "broker-rabbitmq", "published-")
+NEED_MORE = ("original", "ft-", "spark-", "broker-rabbitmq", "published-", "entry-java")
 # Those that start a server or a JVM, and all but one kind of item without the GIL, run in `make test-long`.
-COSTLY = re.compile(r"original|spark-|broker-rabbitmq|ft-.*-(none|shared|int|bytes)$")
+COSTLY = re.compile(r"original|(ft-)?entry-java|spark-|broker-rabbitmq|ft-.*-(none|shared|int|bytes)$")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
