@@ -57,10 +57,12 @@ def test_processes_that_begin_at_once_share_one_database(database):
 FORK = """
 import gc, os, sys, threading, warnings
 from manytail import Shared
+from manytail.mapping import _shared_database
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 shared = Shared(sys.argv[1], "a")
 shared._store().record({b"0" * 16: b"parent"})
 inside, go_on = threading.Event(), threading.Event()
+_shared_database.FORK_TIMEOUT = 0.01  # the thread does not leave the connection
 
 def hold(connection, name):
     inside.set()

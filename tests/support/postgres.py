@@ -96,9 +96,13 @@ class Server:
         self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
 
     def freeze(self, number: signal.Signals) -> None:
-        """SIGSTOP or SIGCONT for every process of the server."""
-        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
-        os.killpg(os.getpgid(postmaster), number)
+        """SIGSTOP or SIGCONT for every process of the server. Each has a process group of its own."""
+        import psutil
+
+        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        postmaster.send_signal(number)  # first: a stopped one starts no others
+        for process in postmaster.children():
+            process.send_signal(number)
 
     @property
     def runs(self) -> bool:

@@ -22,7 +22,6 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import operator
 import threading
@@ -38,6 +37,7 @@ from typing import Any
 from manytail._sync import Event, Held
 from manytail.errors import ShutDown
 
+from . import _logs
 from ._errors import own_copy
 from ._item import Item, ItemBatch, Work, note_item
 from ._loop_runner import LoopRunner
@@ -45,8 +45,6 @@ from ._runner import Runner, no_step
 from ._thread_runner import ThreadRunner
 from ._threads import Thread, holds_lock_of
 from ._window import WINDOW_LIMIT
-
-log = logging.getLogger("manytail")
 
 
 class _Here(threading.local):
@@ -159,7 +157,7 @@ class CallFuture(Future[Any]):
         try:
             super()._invoke_callbacks()  # type: ignore[misc]
         except BaseException:  # the standard library logs an Exception
-            log.exception("exception calling callback for %r", self)
+            _logs.error("exception calling callback for %r", self, exc_info=True)
 
 
 class FutureCall(Call):

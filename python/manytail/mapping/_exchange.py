@@ -2,8 +2,9 @@
 
 It waits until an account has something to ask or to report (`_leased.Requests`), sends all of it in one transaction
 (`_shared_store.Store.exchange`), and wakes who waits for what was granted. It runs while owners use these limits, and
-until all is reported. An owner that is `inline` starts no thread, but calls `work`. While the database is away nothing
-is granted, so no call starts. After `outage_timeout` seconds all maps that use the limits fail.
+until all is reported; once the last has left or is freed, it waits no longer for a database that is away. An owner that
+is `inline` starts no thread, but calls `work`. While the database is away nothing is granted, so no call starts. After
+`outage_timeout` seconds all maps that use the limits fail.
 
 Locks. The accounts are changed under the guards of their limits, as by owners (`_limits`). Of the locks here one is for
 the thread's life alone, and is taken last. The other is held during an exchange, by the thread or by who calls `work`.
@@ -11,8 +12,6 @@ the thread's life alone, and is taken last. The other is held during an exchange
 
 from __future__ import annotations
 
-import atexit
-import logging
 import math
 import os
 import threading
@@ -20,10 +19,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from manytail._sync import Event, Held
 
+from . import _logs
+from ._exit import steps
 from ._leased import Requests, places_of
 from ._threads import Thread
 from ._types import SharedUnavailable
@@ -36,9 +37,6 @@ DROP_AFTER = 60.0  # seconds after which the row of an idle key is dropped, and 
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last report
 
 Guarded = Callable[[Any, Callable[..., Any]], Any]  # call a step under the guard of a limit, with a list of wakes
-
-log = logging.getLogger("manytail")
-
 
 class Owner(Protocol):
     """Who uses the limits (`_limits.Owner`)."""
@@ -54,13 +52,14 @@ class Exchange:
         self.requests = Requests(os.urandom(12))
         self._shared = shared
         self._guarded = guarded
-        self._owners: WeakSet[Owner] = WeakSet()
+        self._owners: dict[ref[Owner], None] = {}
         self._lock = threading.RLock()  # guards the thread; finalizers take it again
         self._working = threading.Lock()  # one exchange at a time
         self._changed = Event()  # wakes the thread
         self._thread: Thread | None = None
         self._flushes: list[Callable[[], object]] = []  # to call when all is reported
-        self.give_up = Event()  # nobody waits for a database that is away
+        self.give_up = Event()  # nobody waits for a database that is away, or only what has to be told
+        self._grace: Any = None
         self._drop_at = 0.0
         self._returning = False  # the last owner has left: all that nothing uses is returned
         self._had_inline = False  # an owner without a thread has used it
@@ -69,19 +68,24 @@ class Exchange:
     def join(self, owner: Owner) -> None:
         """The owner uses these limits."""
         with Held(self._lock):
-            self._owners.add(owner)
+            self._owners[ref(owner, self._lose)] = None
             self.give_up.clear()
-            self._returning = False
+            self._grace, self._returning = None, False
 
     def leave(self, owner: Owner) -> None:
         """It does not any longer. What this process holds and nobody uses is returned."""
         with Held(self._lock):
-            self._owners.discard(owner)
-            if not self._owners:
+            self._lose(ref(owner))
+        self.wake(owner.inline)
+
+    def _lose(self, owner: ref[Owner]) -> None:
+        """It has left, or is freed. The thread ends after the last one."""
+        with Held(self._lock):
+            if self._owners.pop(owner, self) is None and not self._owners:
                 self.give_up.set()
                 self.requests.forget_calls()
                 self._returning = self.requests.is_due_sooner = True
-        self.wake(owner.inline)
+                self._changed.set()
 
     def wake(self, inline: bool = False) -> None:
         """There may be something to ask or to report. Does not wait. inline: who says so starts no thread."""
@@ -89,10 +93,7 @@ class Exchange:
             return
         with Held(self._lock):
             self._had_inline = self._had_inline or inline
-            if self not in _running:
-                _running.add(self)
-                atexit.unregister(_report_at_exit)
-                atexit.register(_report_at_exit)  # after that of `_shared_database`: connections are closed later
+            _running.add(self)
             if not inline and not self._has_thread():
                 self._thread = Thread(self._run, "manytail-limits")
                 self._thread.start_soon(self._break)
@@ -114,7 +115,7 @@ class Exchange:
                 return
             returns, self._returning = self._returning or early, False
         try:
-            self._exchange(self._shared._store(), early, returns, patience or self.give_up)
+            self._exchange(self._shared._store(), early, returns, patience)
         except Exception as error:
             if not (isinstance(error, SharedUnavailable) and patience is not None and patience.is_set()):
                 self._break(error)
@@ -154,7 +155,7 @@ class Exchange:
                 self._thread = None
                 return False
         try:
-            self._exchange(store, bool(flushes), returns, self.give_up)
+            self._exchange(store, bool(flushes), returns)
         finally:
             for then in flushes:
                 then()
@@ -163,9 +164,16 @@ class Exchange:
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
 
-    def _exchange(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
-        """early: report also what is not due yet. returns: that too, and keep only what running calls hold."""
+    def _exchange(self, store: Store, early: bool, returns: bool, patience: Any = None) -> None:
+        """early: report also what is not due yet. returns: that too, and keep only what running calls hold. patience:
+        as of `work`."""
+        from ._shared_store import Grace
+
         with Held(self._working):
+            if patience is None:
+                patience = self._grace = self._grace or Grace(self.give_up)
+            else:
+                patience = Grace(patience)
             self._exchange_once(store, early, returns, patience)
 
     def _exchange_once(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
@@ -200,14 +208,15 @@ class Exchange:
         """All that use these limits fail."""
         with Held(self._lock):
             self.requests.forget_calls()  # of owners in this list: who comes later asks a new thread
-            owners, self._thread = list(self._owners), None
+            owners, self._thread = [owner for each in list(self._owners) if (owner := each()) is not None], None
             flushes, self._flushes = self._flushes, []
         for owner in owners:
             owner.fail(error)
-        if not owners and any(account.is_unreported() for account in list(self.requests.open)):
-            log.error("shared: what calls took of limits is not reported, and may stay reserved: %s", error)
+        is_lost = not owners and any(account.is_unreported() for account in list(self.requests.open))
         for then in flushes:
             then()
+        if is_lost:
+            _logs.error("shared: what calls took of limits is not reported, and may stay reserved: %s", error)
 
 
 _exchanges: WeakValueDictionary[Any, Exchange] = WeakValueDictionary()
@@ -237,3 +246,6 @@ def _report_at_exit() -> None:
         exchange._returning = True
         exchange.flushed(reported.set)
         reported.wait(EXIT_TIMEOUT)
+
+
+steps.report = _report_at_exit

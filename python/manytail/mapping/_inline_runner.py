@@ -15,7 +15,6 @@ Ctrl-C ends `next` at once, wherever it comes: also in fn, whose KeyboardInterru
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import sys
 import threading
@@ -32,6 +31,7 @@ from manytail._sync import Event
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 
+from . import _logs
 from ._exchange import Exchange
 from ._item import Item, Work
 from ._loop_runner import retrieve
@@ -40,8 +40,6 @@ from ._runner import Runner, no_step
 from ._scheduler import Scheduler, Verdict
 from ._thread_runner import wait_for_databases
 from ._workers import enter_setup, enter_setup_async, exit_arguments
-
-log = logging.getLogger("manytail")
 
 
 def interrupts(error: object) -> bool:
@@ -484,7 +482,7 @@ class _LoopWorker(_Worker):
     def leave(self, error: Callable[[], BaseException | None]) -> None:
         if self._loops and asyncio._get_running_loop() is not None:  # dropped or closed in a coroutine
             if self._resource is not None:
-                log.warning("setup: the resource stays open, because the map has ended where a loop runs")
+                _logs.warning("setup: the resource stays open, because the map has ended where a loop runs")
                 self._resource._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio would say it again
             self._loops.pop().get_loop().close()
         for loop in self._loops:

@@ -78,10 +78,15 @@ class LoopRunner(Runner):
             await asyncio.sleep(0)  # what the thread reported before its end is handled first
 
     async def _called(self, calls: Callable[[Callable[[], object]], None]) -> None:
-        """Wait until it calls its argument, in whatever thread."""
+        """Wait until it calls its argument, in whatever thread. Not for long after the deadline: that thread goes on
+        without the map."""
         called = loop_event()
         calls(partial(self.from_thread, called.set))
+        wait = self.last_wait()
+        late = None if wait is None else self.loop.call_later(wait, called.set)
         await called.wait()
+        if late is not None:
+            late.cancel()
 
     def _tick(self) -> None:
         self._timer = None

@@ -6,9 +6,9 @@ kind that wait in one statement:
     look_up(items)   items that were read and are not in flight yet. If a result is found the item gets it
     recall(item)     for a worker whose item was looked up more than FRESH seconds ago: look it up again
     extend_lookups(call)  the call missed its slot after that: do not look its items up again for its next slot
-    add(item)        record its result, with GROUP - 1 others or RECORD_AFTER seconds after the first of them
+    add(item)        record its result, with GROUP - 1 others or BYTES of them, or RECORD_AFTER seconds after the first
 
-A worker that has finished a call waits while BACKLOG results are unrecorded (`wait_for_backlog`). So at most these
+A worker that has finished a call waits while BACKLOG results, or BYTES, are unrecorded (`wait_for_backlog`). So these
 results and one call of each worker are lost, whatever kills the process. While the database is away nothing is looked
 up, so no call starts. After `outage_timeout` seconds the map fails.
 
@@ -16,14 +16,12 @@ up, so no call starts. After `outage_timeout` seconds the map fails.
 many results at once.
 
 Invariants
-    _unrecorded       results that were added and are not recorded
+    _unrecorded       results that were added and are not recorded; _bytes: their size
     item.looked_up    a time before its last look-up began. EXTENDED: it holds for the next call, whenever that is
 """
 
 from __future__ import annotations
 
-import atexit
-import logging
 import math
 import threading
 import time
@@ -37,8 +35,9 @@ from weakref import WeakSet
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event, Held
 
-from . import _codec
+from . import _codec, _logs
 from ._errors import add_note, message_of, shortened
+from ._exit import steps
 from ._item import Item, Work
 from ._threads import Thread
 from ._types import SharedUnavailable
@@ -47,12 +46,11 @@ if TYPE_CHECKING:
     from ._shared import Shared
     from ._shared_store import Store
 
-log = logging.getLogger("manytail")
-
 FRESH = 0.9  # seconds; a look-up may be 1 s old when the call starts
 GROUP = 100  # results that make a statement worthwhile; calls continue during it
 RECORD_AFTER = 0.4  # seconds; the promise is 0.5
 BACKLOG = 200  # unrecorded results from which on workers wait
+BYTES = 1 << 24  # of encoded results that make a statement worthwhile, and from which on workers wait
 EXTENDED = math.inf  # as `looked_up`
 LARGEST_LOOKUP = 1_000  # items of one statement
 EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last results
@@ -115,7 +113,7 @@ class Memory:
         self._recalls: list[tuple[Work, Future[None]]] = []
         self._results: list[tuple[bytes, Any]] = []  # encoded, except for a BulkCodec
         self._look_at = self._record_at = 0.0  # when waiting items are to be looked up, or results recorded
-        self._unrecorded = 0
+        self._unrecorded = self._bytes = 0
         self._waiting: list[Future[None]] = []  # of workers, made by `wait_for_backlog`
         self._ended: list[Callable[[], object]] = []  # to call at the end of the thread
         self._thread: Thread | None = None
@@ -156,7 +154,6 @@ class Memory:
         if self._thread is None or self._thread.never_runs():
             self._thread = Thread(self._run, "manytail-shared")
             _running.add(self)
-            _register_at_exit()
             self._thread.start()
         self._changed.set()
 
@@ -204,7 +201,8 @@ class Memory:
                 self._wake()
             self._results.append((bytes.fromhex(item.identity), data))
             self._unrecorded += 1
-            if len(self._results) == GROUP:
+            self._bytes += _size(data)
+            if len(self._results) == GROUP or self._bytes >= BYTES:
                 self._changed.set()
 
     def _encoded(self, item: Item) -> bytes | None:
@@ -220,17 +218,20 @@ class Memory:
                 self.unrecordable[item] = _unrecordable(item, error)
             elif not self._logged:
                 self._logged = True
-                log.warning("%s; such results will be paid for again", _unrecordable(item, error))
+                _logs.warning("%s; such results will be paid for again", _unrecordable(item, error))
             return None
         return data
 
+    def _has_room(self) -> bool:
+        return self._unrecorded < BACKLOG and self._bytes < BYTES
+
     def wait_for_backlog(self) -> Future[None] | None:
-        """What a worker waits for before it takes its next item: that fewer than BACKLOG results are unrecorded. None:
-        that is so."""
-        if self._unrecorded < BACKLOG:
+        """What a worker waits for before it takes its next item: that fewer results are unrecorded. None: these are
+        few."""
+        if self._has_room():
             return None
         with Held(self._lock):
-            if self._unrecorded < BACKLOG or self.error is not None:
+            if self._has_room() or self.error is not None or (self._lookups_ended and self.give_up.is_set()):
                 return None
             future: Future[None] = Future()
             self._waiting.append(future)
@@ -238,12 +239,21 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ the end
     def expire(self) -> None:
-        """The deadline: nothing more is looked up. Items that wait for a look-up continue at once."""
+        """The deadline: nothing more is looked up. Who waits for a look-up, or for room, continues at once."""
         with Held(self._lock):
-            if not self._lookups_ended:
-                self._lookups_ended = True
-                self.give_up.set()
-                self._changed.set()
+            if self._lookups_ended and self.give_up.is_set():
+                return
+            self._lookups_ended = True
+            self.give_up.set()
+            self._changed.set()
+            released = self._take_waiting()
+        _set_all(released)
+
+    def _take_waiting(self) -> list[Future[None]]:
+        """What workers wait for."""
+        released = [future for _, future in self._recalls] + self._waiting
+        self._recalls, self._waiting = [], []
+        return released
 
     def stop(self) -> None:
         """The map ends: look up nothing more, and record at once all results, and those that running calls still
@@ -254,7 +264,6 @@ class Memory:
             self._changed.set()
         if self._inline and self._results:  # it was interrupted, and perhaps nobody calls `flushed`
             _unfinished.add(self)
-            _register_at_exit()
 
     def flushed(self, then: Callable[[], object]) -> None:
         """After `stop` and the last call: call `then` when all results are recorded, or the database was away for too
@@ -277,7 +286,8 @@ class Memory:
                 if not self._do(self._shared._store()):
                     return
         except Exception as error:
-            self._break(error)
+            is_late = isinstance(error, SharedUnavailable) and self.patience.is_set()
+            self._break(error, fails=not is_late)
 
     def due_in(self) -> float:
         """Seconds until there is something to do. Infinite: there is nothing."""
@@ -294,20 +304,21 @@ class Memory:
         except BaseException as error:
             self._break(error)
 
-    def _break(self, error: BaseException) -> None:
+    def _break(self, error: BaseException, fails: bool = True) -> None:
         """The map fails. Nothing more is looked up or recorded."""
-        self.fail(error)  # first: a worker that is released below must not start a call
+        if fails:
+            self.fail(error)  # first: a worker that is released below must not start a call
         _unfinished.discard(self)
         with Held(self._lock):
             self.error, self._thread = error, None
-            released = [future for _, future in self._recalls] + self._waiting
-            ended, lost = self._ended, self._unrecorded
-        if lost:
-            log.error("remember: %d results were not recorded and will be paid for again: %r", lost, error)
-        for future in released:
-            _set(future)
+            released = self._take_waiting()
+            ended, self._ended = self._ended, []
+            lost, self._unrecorded = self._unrecorded, 0
+        _set_all(released)
         for then in ended:
             then()
+        if lost:
+            _logs.error("remember: %d results were not recorded and will be paid for again: %r", lost, error)
 
     def _work(self, store: Store) -> bool:
         """Wait until there is something to do, and do it. False as of `_do`."""
@@ -322,7 +333,7 @@ class Memory:
             recalls, lookups, results = list(self._recalls), [], []
             if self._lookups and (self._lookups_ended or now >= self._look_at or len(self._lookups) >= LARGEST_LOOKUP):
                 lookups = [self._lookups.popleft() for _ in range(min(len(self._lookups), LARGEST_LOOKUP))]
-            if len(self._results) >= GROUP or now >= self._record_at:
+            if self._are_enough() or now >= self._record_at:
                 results, self._results = self._results, []
             if self._closing and not recalls and not lookups and not results:
                 self._thread = None
@@ -333,9 +344,10 @@ class Memory:
         if recalls:
             self._find(store, [item for call, _ in recalls for item in call.to_call()])
             with Held(self._lock):
-                del self._recalls[: len(recalls)]
-            for _, future in recalls:
-                _set(future)
+                taken = {id(future) for _, future in recalls}
+                released = [future for _, future in self._recalls if id(future) in taken]
+                self._recalls = [each for each in self._recalls if id(each[1]) not in taken]
+            _set_all(released)
         if lookups:
             self._pass_on(store, lookups)
         if results:
@@ -346,24 +358,28 @@ class Memory:
                 raise
         if over:
             _unfinished.discard(self)
-            self._log_found()
         for then in ended:
             then()
+        if over:
+            self._log_found()
         return not over
 
     def _log_found(self) -> None:
         number, self._found = self._found, 0  # once, although `work` may come here again
         if number:
             newest, oldest = (timedelta(seconds=max(0, round(age))) for age in (self._newest, self._oldest))
-            log.info("remember: %d results were found in %r, %s to %s old", number, self._shared, newest, oldest)
+            _logs.info("remember: %d results were found in %r, %s to %s old", number, self._shared, newest, oldest)
 
     def _has_work(self) -> bool:
         with Held(self._lock):
             self._changed.clear()
             return self._is_due()
 
+    def _are_enough(self) -> bool:
+        return len(self._results) >= GROUP or (self._bytes >= BYTES and bool(self._results))
+
     def _is_due(self) -> bool:
-        enough = len(self._results) >= GROUP or len(self._lookups) >= LARGEST_LOOKUP
+        enough = self._are_enough() or len(self._lookups) >= LARGEST_LOOKUP
         return (
             self._closing
             or bool(self._recalls)
@@ -438,14 +454,22 @@ class Memory:
             first.setdefault(id_, data)
         if self._in_bulk:
             first = dict(zip(first, self._codec.encode_all(list(first.values())), strict=True))
-        store.record(first)
+        from ._shared_store import Grace
+
+        store.record(first, Grace(self.patience) if self._inline else None)  # a thread may go on without the map
         with Held(self._lock):
             self._unrecorded -= len(results)
-            waiting = self._waiting if self._unrecorded < BACKLOG else []
-            if waiting:
-                self._waiting = []
-        for future in waiting:
-            _set(future)
+            self._bytes -= sum(_size(data) for _, data in results)
+            released: list[Future[None]] = []
+            if self._has_room():
+                # Another list, also in place of an empty one: a worker that begins to wait now is not to be in both.
+                released, self._waiting = self._waiting, []
+        _set_all(released)
+
+
+def _size(data: Any) -> int:
+    """0: it is not encoded, because its codec does that for many at once."""
+    return len(data) if isinstance(data, bytes) else 0
 
 
 def _unrecordable(item: Item, error: BaseException) -> TypeError:
@@ -463,13 +487,6 @@ after_fork_in_child(_running.clear)  # a child has none of their threads, and wo
 after_fork_in_child(_unfinished.clear)
 
 
-def _register_at_exit() -> None:
-    """Call it after `_shared_database` was imported, so that connections are closed after this. A repetition does no
-    harm."""
-    atexit.unregister(_record_at_exit)
-    atexit.register(_record_at_exit)
-
-
 def _record_at_exit() -> None:
     """Record the results of maps that were not closed, for instance after Ctrl-C."""
     memories = [*_running, *_unfinished]
@@ -481,7 +498,11 @@ def _record_at_exit() -> None:
         recorded.wait(EXIT_TIMEOUT)
 
 
-def _set(future: Future[None]) -> None:
-    """Complete the future, unless the coroutine that waits for it was cancelled."""
-    if future.set_running_or_notify_cancel():
-        future.set_result(None)
+steps.record = _record_at_exit
+
+
+def _set_all(futures: list[Future[None]]) -> None:
+    """Complete the futures, except those whose coroutine was cancelled."""
+    for future in futures:
+        if future.set_running_or_notify_cancel():
+            future.set_result(None)

@@ -47,6 +47,7 @@ _A = TypeVar("_A")
 ATTEMPTS = 3  # of `insist`
 no_step: Callable[[], object] = int  # only has events handled. C code, in which no signal handler runs
 JOIN_TIMEOUT = 1.0  # seconds that `close` waits for a thread that may not end
+LAST_WAIT = 2.0  # seconds after the deadline, and after its last call, that a map waits for its databases
 SLACK = 32  # successes that may wait at most: what they hold is in no account of bytes
 
 
@@ -184,6 +185,7 @@ class Runner:
         self.room = 0  # items that may be read at once
         self.source: Iterator[list[Item]] | None = None  # an input that never blocks: read here, without a reader
         self._looking = 0  # items between the reader and `_pending`, which are being looked up
+        self._waits_until = math.inf  # for its databases
         self.asks = scheduler.gate is not None or memory is not None  # whether a worker is to call `skip`
         if memory is not None:
             memory.arrive = _weakly(self.looked_up)
@@ -676,6 +678,12 @@ class Runner:
             self.memory.stop()
         self.read_next.set()
         self.output_changed.set()
+
+    def last_wait(self) -> float | None:
+        """Seconds that the map, whose last call has ended, may wait for its databases. None: it has no deadline."""
+        now = self.now()
+        self._waits_until = min(self._waits_until, max(now, self.scheduler._deadline_at) + LAST_WAIT)
+        return None if self._waits_until == math.inf else min(max(0.0, self._waits_until - now), threading.TIMEOUT_MAX)
 
     # --------------------------------------------------------------------------------------------- where runners differ
     now: Callable[[], float]

@@ -9,26 +9,44 @@ It is closed when the last of them is freed. A forked child makes its own: two p
 read each other's answers.
 
 Errors. `Away` stands for what waiting may solve: refused and lost connections, a server that starts or stops, a full
-disk, a lock that is held. All else is an error for the user. No message shows a password or a parameter of a statement:
-a server's details, where it quotes values, are left out, and secrets are replaced.
+disk, a lock that is held, tables that are gone. All else is an error for the user. No message shows a password or a
+parameter of a statement: a server's details, where it quotes values, are left out, and secrets are replaced.
+
+Waits. Nothing in here waits for long for somebody who may have stopped. SQLite does not wait for locks: `Store.run`
+tries again. A session of PostgreSQL ends a transaction that waits for a lock, or in which nothing happens, so that a
+process which was stopped in the middle of one holds up nobody for longer than that. A server that does not answer is
+left after a while (`_shared_postgresql`).
+
+Forks. A fork waits until no thread of ours uses SQLite, and closes its connections: SQLite keeps state of open files
+and locks in the process, which a child would take for its own.
 """
 
 from __future__ import annotations
 
-import atexit
+import math
+import mmap
 import os
 import re
 import sqlite3
+import sys
+import tempfile
 import threading
 import weakref
+from _thread import get_ident
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Held
+
+from ._exit import steps
+
+if sys.platform != "win32":
+    import fcntl
 
 T = TypeVar("T")
 
@@ -36,13 +54,28 @@ EXPECTED = (
     "the path of a SQLite file, sqlite:///file.db, postgresql://user@host/database, env:NAME, "
     "or a callable that returns one of these"
 )
-LOCK_WAIT = 5.0  # seconds that SQLite waits for a lock before that counts as an outage
+LOCK_WAIT = 5.0  # seconds of waiting for a lock before that counts as an outage
+IDLE_WAIT = 3.0  # seconds after which PostgreSQL ends a transaction in which its process does nothing
+STATEMENT_WAIT = 60.0  # seconds after which PostgreSQL ends a statement of a map
+ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage
 CLOSE_TIMEOUT = 1.0  # seconds that closing waits for a transaction
+FORK_TIMEOUT = 2.0  # seconds that a fork waits for a transaction
+USE_INTERVAL = 0.1  # seconds after which a thread that waits for the connection looks whether it is to give up
 _SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secret")  # in the query of a URL
 
 
 class Away(Exception):
     """The database does not answer. It may answer later."""
+
+
+class Locked(Away):
+    """Another process writes. It usually ends soon."""
+
+
+class Patience(Protocol):
+    """What says that somebody waits no longer."""
+
+    def is_set(self) -> bool: ...
 
 
 # ------------------------------------------------------------------------------------------------------- two databases
@@ -67,7 +100,13 @@ class Database(ABC):
         """A new connection. wait: seconds that this may take."""
 
     @abstractmethod
-    def begin(self, connection: Any, writes: bool) -> None: ...
+    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: float) -> None:
+        """Begin a transaction. give_up: once it is set, nothing waits for an answer. wait: seconds without an answer
+        that count as an outage."""
+
+    def is_replaced(self, connection: Any) -> bool:
+        """Whether the connection leads to something else than a new one would."""
+        return False
 
     @abstractmethod
     def translated(self, sql: str) -> str:
@@ -98,10 +137,8 @@ class Sqlite(Database):
     has_layout = "SELECT max(name) FROM sqlite_master WHERE name = 'manytail_layout'"
     lock_layout = "SELECT 1"  # BEGIN IMMEDIATE has the lock
 
-    _AWAY = (
-        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-    )  # fmt: skip
+    _AWAY = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
+    _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     _NO_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 
     def __init__(self, file: str) -> None:
@@ -119,17 +156,29 @@ class Sqlite(Database):
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no right to write the SQLite database {str(file)!r}")
-        connection = sqlite3.connect(file, timeout=LOCK_WAIT, check_same_thread=False, isolation_level=None)
+        connection = sqlite3.connect(
+            file, timeout=0, check_same_thread=False, isolation_level=None, factory=_SqliteConnection
+        )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-        except BaseException:
+            connection.file = _identity_of(file)
+        except BaseException as error:
             connection.close()
+            if isinstance(error, sqlite3.OperationalError) and (lack := _lack_of(file.parent)):
+                raise ValueError(
+                    f"where: {self.file!r}, on a file system{lack} (expected: a file on a local disk, or "
+                    "postgresql://user@host/database)"
+                ) from None
             raise
         return connection
 
-    def begin(self, connection: sqlite3.Connection, writes: bool) -> None:
+    def begin(self, connection: sqlite3.Connection, writes: bool, give_up: Patience | None, wait: float) -> None:
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def is_replaced(self, connection: Any) -> bool:
+        """The file was deleted, and perhaps made anew: what goes into the old one is lost."""
+        return bool(connection.file != _identity_of(self.file))
 
     def translated(self, sql: str) -> str:
         return sql
@@ -138,13 +187,58 @@ class Sqlite(Database):
         if not isinstance(error, sqlite3.Error):
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in self._AWAY:
+        if code in self._LOCKED:
+            return Locked(said)
+        if code in self._AWAY or said.startswith("no such table: manytail_"):
             return Away(said)
         if code in self._NO_RIGHTS:
             return PermissionError(f"shared: the database refuses: {said}")
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return ValueError(f"where: the file is no SQLite database: {said}")
         return RuntimeError(f"shared: the database says: {said}")
+
+
+class _SqliteConnection(sqlite3.Connection):
+    file: tuple[int, int] | None  # which one it has opened
+
+
+def _identity_of(file: str | Path) -> tuple[int, int] | None:
+    """None: there is no such file."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _lack_of(folder: Path) -> str:
+    """What the file system lacks that SQLite needs, or an empty string. It asks with a file of its own: closing the
+    database's would free the locks that this process has on it."""
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        file.truncate(mmap.PAGESIZE)
+    except OSError:  # a full disk, missing rights
+        return ""
+    what = "share files in memory"
+    with closing(file):
+        try:
+            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
+            what = "lock files"
+            if sys.platform != "win32":
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return f"{_kind_of(folder)} that cannot {what}: {error.strerror}"
+    return ""
+
+
+def _kind_of(folder: Path) -> str:
+    """The name of the file system's kind, as far as the system tells it."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    inside = [each for each in mounts if folder.is_relative_to(each[1])]
+    return f" ({max(inside, key=lambda each: len(each[1]))[2]})" if inside else ""
 
 
 class Postgresql(Database):
@@ -162,8 +256,10 @@ class Postgresql(Database):
     lock_layout = f"SELECT pg_advisory_xact_lock({0x6D616E797461696C})"  # "manytail"
 
     # SQLSTATEs, or their first characters. Connection (08), resources (53), shutdown (57P), system (58), a conflict
-    # (40001, 40P01), a read-only standby (25006), a lock that is held (55P03). Then missing rights.
-    _AWAY = ("08", "53", "57P", "58", "40001", "40P01", "25006", "55P03")
+    # (40001, 40P01), a read-only standby (25006), a transaction that took too long (25P03, 57014), tables that are gone
+    # (42P01). Then a lock that is held, and missing rights.
+    _AWAY = ("08", "53", "57P", "58", "40001", "40P01", "25006", "25P03", "57014", "42P01")
+    _LOCKED = "55P03"
     _NO_RIGHTS = ("42501", "28")
     # A server that refuses a connection gives the reason only as text. If that is not English, the wait for
     # outage_timeout comes first.
@@ -200,10 +296,20 @@ class Postgresql(Database):
         return self._url
 
     def connect(self, wait: int) -> Any:
-        return self._psycopg.connect(**{"connect_timeout": wait, **self._LIMITS, **self._options})
+        from ._shared_postgresql import Connection
 
-    def begin(self, connection: Any, writes: bool) -> None:
-        """psycopg begins a transaction with the first statement."""
+        options: dict[str, Any] = {"connect_timeout": wait, **self._LIMITS, **self._options}
+        return Connection.connect(**options, autocommit=True)
+
+    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: float) -> None:
+        """The limits are those of the transaction. A pooler between here and the server refuses other ones."""
+        connection.patience, connection.answer_wait = give_up, wait
+        limits = {
+            "lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE_WAIT,
+            "statement_timeout": STATEMENT_WAIT if wait < math.inf else 0,
+        }  # fmt: skip
+        said = "".join(f"; SET LOCAL {name} = {seconds * 1_000:.0f}" for name, seconds in limits.items())
+        connection.execute(f"BEGIN{said}", prepare=False)  # as one message, which cannot be prepared
 
     def translated(self, sql: str) -> str:
         return sql.replace("%", "%%").replace("?", "%s")
@@ -219,6 +325,8 @@ class Postgresql(Database):
             gone = isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
             return Away(said) if gone else ValueError(f"where: {said}")
         said = found.diag.message_primary or said  # without details, which may quote values
+        if state == self._LOCKED:
+            return Locked(said)
         if state.startswith(self._AWAY):
             return Away(said)
         if state.startswith(self._NO_RIGHTS):
@@ -279,30 +387,44 @@ class Link:
     """The connection of this process to one database. It is made anew after an error that waiting may solve."""
 
     def __init__(self, database: Database, wait: int) -> None:
-        """wait: seconds that connecting may take."""
+        """wait: seconds that connecting and an answer may take, at most."""
         self.database = database
         self._wait = wait
         self._connection: list[Any] = []  # one, or none
-        self._connected = False  # whether there was one before
+        self.number = 0  # of the connection
+        self._failed = 0  # attempts to connect, in a row
         self._using = threading.Lock()  # held by the thread that uses it
+        self._user = 0  # that thread
         self.close = weakref.finalize(self, _close, self._connection, self._using, os.getpid())
         self.close.atexit = False  # then it comes too early: see _close_all
 
-    def run(self, work: Callable[[Transaction], T], writes: bool) -> T:
-        """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`)."""
-        with Held(self._using):
-            return self._run(work, writes)
+    def run(
+        self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None = None, is_long: bool = False
+    ) -> T:
+        """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`), and Away once
+        `give_up` is set. is_long: a statement may take as long as it needs."""
+        while True:
+            with Held(self._using, USE_INTERVAL) as held:
+                if held:
+                    self._user = get_ident()
+                    try:
+                        return self._run(work, writes, give_up, math.inf if is_long else self._wait)
+                    finally:
+                        self._user = 0
+            if give_up is not None and give_up.is_set():
+                raise Away("it does not answer another thread")
 
-    def _run(self, work: Callable[[Transaction], T], writes: bool) -> T:
+    def _run(self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None, wait: float) -> T:
         database = self.database
         try:
             connection = self._opened()
-            database.begin(connection, writes)
+            database.begin(connection, writes, give_up, wait)
             result = work(Transaction(database, connection))
             connection.commit()
         except Exception as error:
             meaning = database.meaning(error, database.scrub(error))
-            if isinstance(error, Away) or isinstance(meaning, Away) or not self._rolled_back():
+            away = error if isinstance(error, Away) else meaning
+            if (isinstance(away, Away) and not isinstance(away, Locked)) or not self._rolled_back():
                 self.drop()
             if meaning is None:
                 raise
@@ -313,14 +435,19 @@ class Link:
         return result
 
     def _opened(self) -> Any:
+        if self._connection and self.database.is_replaced(self._connection[0]):
+            self.drop()
         if not self._connection:
+            wait = min(self._wait, 2 << min(self._failed, 8))  # short at first: no deadline acts meanwhile
+            self._failed += 1
             try:
-                self._connection.append(self.database.connect(self._wait))
+                self._connection.append(self.database.connect(wait))
             except OSError as error:
-                if self._connected:  # the file system may come back
+                if self.number:  # the file system may come back
                     raise Away(str(error)) from None
                 raise
-            self._connected = True
+            self._failed = 0
+            self.number += 1
         return self._connection[0]
 
     def _rolled_back(self) -> bool:
@@ -342,17 +469,49 @@ class Link:
                 continue
 
 
+    # ------------------------------------------------------------------------------------------------ forks
+    def pause(self) -> bool:
+        """Before a fork: close a connection to SQLite, when no thread uses it, and let none use it. False: that is not
+        so, for instance because this thread uses it."""
+        if not isinstance(self.database, Sqlite) or self._user == get_ident():
+            return False
+        held = Held(self._using, FORK_TIMEOUT)
+        if not held.__enter__():
+            held.__exit__()
+            return False
+        self._pause = held
+        self.drop()
+        return True
+
+    def go_on(self) -> None:
+        self._pause.__exit__()
+
+
 _links: weakref.WeakValueDictionary[tuple[int, str, int], Link] = weakref.WeakValueDictionary()
 _linking = threading.Lock()
+_paused: list[Link] = []  # by the fork that goes on
 
 
-def _after_fork() -> None:
-    """A new lock in the child: at the fork another thread of the parent may have held the old one."""
+def _before_fork() -> None:
+    _paused.extend(link for link in list(_links.values()) if link.pause())
+
+
+def _after_fork_in_parent() -> None:
+    while _paused:
+        _paused.pop().go_on()
+
+
+def _after_fork_in_child() -> None:
+    """A new lock in the child: at the fork another thread of the parent may have held the old one. Its links are those
+    of the parent: it makes its own."""
     global _linking
     _linking = threading.Lock()
+    _paused.clear()
 
 
-after_fork_in_child(_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+after_fork_in_child(_after_fork_in_child)
 
 
 def link_to(database: Database, wait: int) -> Link:
@@ -374,8 +533,9 @@ def _close(connection: list[Any], using: threading.Lock, process: int) -> None:
     _inherited.extend(connection)
 
 
-# Registered before a map starts, and so before what records its last results at exit: that runs first.
-@atexit.register
 def _close_all() -> None:
     for link in list(_links.values()):
         link.close()
+
+
+steps.close = _close_all

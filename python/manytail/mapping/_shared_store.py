@@ -4,13 +4,12 @@ Look-ups and records are bulk statements. What a process takes of limits is one 
 Rows are locked and written in one order, so that processes hardly ever deadlock; then the transaction is repeated.
 
 `Store.run` repeats a transaction until the database has been away for `outage_timeout` seconds. Then SharedUnavailable
-is raised. Errors that waiting cannot solve are raised at once (`_shared_database`): PermissionError, FileNotFoundError,
-ValueError, RuntimeError.
+is raised. A lock that another process holds counts as that only after LOCK_WAIT seconds. Errors that waiting cannot
+solve are raised at once (`_shared_database`): PermissionError, FileNotFoundError, ValueError, RuntimeError.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,26 +19,38 @@ from typing import Any, TypeVar
 
 from manytail._sync import Event
 
-from . import _shared_tables
+from . import _logs, _shared_database, _shared_tables
 from ._grants import Answer, Ask, Hold, Holds, Row, Terms, grant
-from ._shared_database import Away, Database, Link, Transaction, database_of, link_to
+from ._shared_database import ANSWER_WAIT, Away, Database, Link, Locked, Patience, Transaction, database_of, link_to
 from ._types import SharedUnavailable
-
-log = logging.getLogger("manytail")
 
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
+FIRST_LOCK_PAUSE, LONGEST_LOCK_PAUSE = 0.001, 0.1  # the same, while another process writes
+GRACE = 2.0  # seconds that what has to be told may still wait, where nothing else does
 _TERMS, _STATE = "amount, per, burst, lease", "tat, credit, paused_until, settled"
 _HOLD = "reserved, wanted, since, number, expires_at"
 _UNKNOWN = (None,) * 4  # the terms of a key: those of its limit hold
 SLICE = 500  # ids of one look-up, and rows of one insert
+SLICE_BYTES = 1 << 24  # of the results of one insert, unless one alone is larger: a server refuses a message of 1 GB
 
 _lasting: set[Link] = set()  # by `Store.stay_connected`
 
 
 def _slices(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (rows[begin : begin + size] for begin in range(0, len(rows), size))
+
+
+def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    """The rows of each insert."""
+    begin, size = 0, 0
+    for index, (_, result) in enumerate(rows):
+        if index > begin and (index - begin == SLICE or size + len(result) > SLICE_BYTES):
+            yield rows[begin:index]
+            begin, size = index, 0
+        size += len(result)
+    yield rows[begin:]
 
 
 def _values(row: str, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
@@ -60,6 +71,25 @@ def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, 
     return {(limit, holder): astuple(hold) for limit, each in holds.items() for holder, hold in each.items()}
 
 
+class Grace:
+    """Is set GRACE seconds after the event was: for what is lost if it is not told."""
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+        self._over_at = math.inf
+
+    def is_set(self) -> bool:
+        if not self._event.is_set():
+            self._over_at = math.inf
+            return False
+        now = time.monotonic()
+        self._over_at = min(self._over_at, now + GRACE)
+        return now >= self._over_at
+
+    def wait(self, timeout: float) -> object:
+        return (Event() if self._event.is_set() else self._event).wait(timeout)
+
+
 class Store:
     """The database, for one name, in this process. Opens nothing before it is used."""
 
@@ -70,7 +100,7 @@ class Store:
         self._outage_timeout = outage_timeout
         self._link: Link | None = None
         self._stays_connected = False
-        self._name_id: int | None = None
+        self._name_id: tuple[int, int] | None = None  # number of the connection that told it, number of the name
         self._told: set[tuple[bytes, Terms]] = set()  # by this process, of limits
 
     # ------------------------------------------------------------------------------------------------ transactions
@@ -84,7 +114,7 @@ class Store:
     def link(self) -> Link:
         """The connection. ValueError, ImportError: `where` cannot be used."""
         if self._link is None:  # two threads find the same one
-            wait = max(2, math.ceil(min(self._outage_timeout, 10.0)))
+            wait = max(2, math.ceil(min(self._outage_timeout, ANSWER_WAIT)))
             self._link = link_to(database_of(self._where()), wait)
             if self._stays_connected:
                 _lasting.add(self._link)
@@ -99,40 +129,49 @@ class Store:
         work: Callable[[Transaction, int], T],
         *,
         writes: bool = True,
-        give_up: Event | None = None,
+        give_up: Any = None,
+        is_long: bool = False,
     ) -> T:
         """Run `work(transaction, number of the name)` in one transaction. Repeat it while the database is away, with a
         longer pause each time, also if it may have been committed. SharedUnavailable after `outage_timeout` seconds, or
-        once `give_up` is set."""
-        since: float | None = None
-        pause = FIRST_PAUSE
+        once `give_up` is set. is_long: a statement may take as long as it needs."""
+        begun = time.monotonic()
+        since: float | None = None  # since when it counts as away
+        pause, lock_pause = FIRST_PAUSE, FIRST_LOCK_PAUSE
         give_up = give_up or Event()
         while True:
             try:
-                return self._attempt(work, writes)
+                return self._attempt(work, writes, give_up, is_long)
             except Away as away:
                 now = time.monotonic()
-                if since is None:
+                is_usual = isinstance(away, Locked) and now - begun < _shared_database.LOCK_WAIT
+                if since is None and not is_usual:
                     since = now
-                    log.warning("shared: the database is away: %s", away)
-                left = since + self._outage_timeout - now
+                    _logs.warning("shared: the database is away: %s", away)
+                left = math.inf if since is None else since + self._outage_timeout - now
                 if left <= 0 or give_up.is_set():
-                    raise SharedUnavailable(f"shared: the database was away for {now - since:.1f} s: {away}") from None
-            give_up.wait(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE)
+                    raise SharedUnavailable(f"shared: the database was away for {now - begun:.1f} s: {away}") from None
+            if is_usual:
+                give_up.wait(lock_pause)
+                lock_pause = min(2 * lock_pause, LONGEST_LOCK_PAUSE)
+            else:
+                give_up.wait(min(pause, left))
+                pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _attempt(self, work: Callable[[Transaction, int], T], writes: bool) -> T:
-        name = self._name_id
+    def _attempt(self, work: Callable[[Transaction, int], T], writes: bool, give_up: Patience, is_long: bool) -> T:
+        link, known = self.link, self._name_id
 
         def whole(transaction: Transaction) -> tuple[int, T]:
-            number = self._number_of_name(transaction) if name is None else name
+            # Another connection may lead to another database: a file that was made anew, a server that came back.
+            number = known[1] if known and known[0] == link.number else self._number_of_name(transaction)
             return number, work(transaction, number)
 
         try:
-            self._name_id, result = self.link.run(whole, writes or name is None)
+            number, result = link.run(whole, writes or known is None or known[0] != link.number, give_up, is_long)
         except Exception:
-            self._name_id = None  # the server that comes back may have another database
+            self._name_id = None
             raise
+        self._name_id = link.number, number
         return result
 
     def _number_of_name(self, transaction: Transaction) -> int:
@@ -146,7 +185,7 @@ class Store:
         return int(found)
 
     # ----------------------------------------------------------------------------------------- what belongs to the name
-    def agree(self, codec: str, schema: str, give_up: Event | None = None) -> None:
+    def agree(self, codec: str, schema: str, give_up: Any = None) -> None:
         """Store the codec and the schema of remembered results with the name. ValueError: the name has results with
         others."""
 
@@ -173,7 +212,7 @@ class Store:
             count = f"SELECT count(*) FROM manytail_results WHERE name = ?{fresh}"
             return int(transaction.value(count, (name, *age)))
 
-        return self.run(work, writes=False)
+        return self.run(work, writes=False, is_long=True)
 
     def forget(self, older_than: float | None) -> int:
         """Drop results. Returns how many. All of them: drops their codec and schema too."""
@@ -187,7 +226,7 @@ class Store:
             delete += f" AND recorded_at < {self._database.clock} - ?"
             return int(transaction.execute(delete, (name, older_than)).rowcount)
 
-        return self.run(work)
+        return self.run(work, is_long=True)
 
     def _fresh(self) -> tuple[str, tuple[float, ...]]:
         """The condition that a result is not older than max_age, and its parameter."""
@@ -197,7 +236,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ results
     def look_up(
-        self, ids: Sequence[bytes], give_up: Event | None = None, ages: list[float] | None = None
+        self, ids: Sequence[bytes], give_up: Any = None, ages: list[float] | None = None
     ) -> dict[bytes, bytes]:
         """The results that are recorded under these ids. ages: gets their ages, in seconds."""
 
@@ -216,7 +255,7 @@ class Store:
             ages += [age for _, _, age in found]
         return {id_: result for id_, result, _ in found}
 
-    def record(self, results: Mapping[bytes, bytes], give_up: Event | None = None) -> None:
+    def record(self, results: Mapping[bytes, bytes], give_up: Any = None) -> None:
         """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
         rows = sorted(results.items())
 
@@ -226,7 +265,7 @@ class Store:
             if fresh:
                 old = fresh.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
                 conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
-            for part in _slices(rows, SLICE):
+            for part in _parts(rows):
                 values, given = _values(f"(?, ?, ?, {self._database.clock})", [(name, *row) for row in part])
                 transaction.execute(
                     f"INSERT INTO manytail_results (name, id, result, recorded_at) {values} "
@@ -244,7 +283,7 @@ class Store:
         terms: Mapping[bytes, Terms],
         asks: Sequence[Ask],
         calls: Sequence[Sequence[tuple[int, float]]],
-        give_up: Event | None = None,
+        give_up: Any = None,
     ) -> tuple[list[Answer], float]:
         """Report what calls took of limits, and ask for more: `_grants.grant` decides. Returns the answers and the
         database's time. One transaction, which locks the rows of the limits. terms: by group; the last told hold."""
@@ -278,10 +317,10 @@ class Store:
             return answers, now
 
         result = self.run(work, give_up=give_up)
+        self._told.update(terms.items())
         changed = "shared: %s of name %r changes from %s to %s for all that use it"
         for limit, before, new in told:
-            log.warning(changed, limit.decode(), self._name, before, new)
-        self._told.update(terms.items())
+            _logs.warning(changed, limit.decode(), self._name, before, new)
         return result
 
     def _tells(self, limit: bytes, new: Terms, stored: Mapping[bytes, Terms]) -> bool:
@@ -325,7 +364,7 @@ class Store:
             [(name, *key) for key in before[1] if key not in holds],
         )
 
-    def drop_limits(self, idle: float, give_up: Event | None = None) -> int:
+    def drop_limits(self, idle: float, give_up: Any = None) -> int:
         """Drop the keys of Rates of which nothing was taken for `idle` seconds, but none that is being changed. Returns
         how many. A later grant does not change: it begins at the time when it is asked for in either case."""
         clock = self._database.clock

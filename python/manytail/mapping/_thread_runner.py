@@ -26,14 +26,15 @@ from ._workers import CoroutineWorkers, ThreadWorkers
 
 
 def wait_for_databases(runner: Runner) -> None:
-    """After `close`: wait until the databases have all results, and what calls took of shared limits."""
+    """After `close`: wait until the databases have all results, and what calls took of shared limits. After the
+    deadline this is no long wait: the threads of the databases go on without the map."""
     flushes = [exchange.flushed for exchange in (() if runner.owner is None else runner.owner.exchanges)]
     if runner.memory is not None:
         flushes.append(runner.memory.flushed)
     for flushed in flushes:
         told = Event()
         flushed(told.set)
-        told.wait()
+        told.wait(runner.last_wait())
 
 
 class ThreadRunner(Runner):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +20,10 @@ from manytail._sync import Event, Held
 from manytail._timings import Timings, now
 from manytail.errors import ShutDown
 
+from . import _logs
 from ._item import Work
 from ._runner import JOIN_TIMEOUT, Runner
 from ._threads import Thread
-
-log = logging.getLogger("manytail")
 
 # For how long a worker whose calls never wait keeps its loop.
 TURN_CALLS = 16
@@ -245,7 +243,7 @@ class ThreadWorkers:
             thread.join(max(0.0, end - time.monotonic()))
         self._over = True
         if stuck := [thread.name for thread in abandoned if thread.is_alive()]:
-            log.warning("%d calls that ran out of time are still running: %s", len(stuck), ", ".join(stuck))
+            _logs.warning("%d calls that ran out of time are still running: %s", len(stuck), ", ".join(stuck))
 
     # ------------------------------------------------------------------------------------------------ a worker thread
     def _work(self, worker: _Worker) -> None:
@@ -270,7 +268,7 @@ class ThreadWorkers:
                     stack.__exit__(*exit_arguments(runner.error()))
         except BaseException as error:
             if worker.abandoned:
-                log.warning("closing the resource of a call that ran out of time failed", exc_info=True)
+                _logs.warning("closing the resource of a call that ran out of time failed", exc_info=True)
             else:
                 runner.fail(error)
         finally:

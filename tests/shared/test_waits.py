@@ -1,0 +1,476 @@
+"""What ends the waits of maps for a database that does not answer, is locked, or is gone; and forks meanwhile.
+
+The tests hold up the database until the wait that they look at is over. Without what ends it they hang.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import threading
+
+import pytest
+from support.maps import CALLERS, INLINE, Way, mapped, rate, threads_of_maps
+from support.process import run_script, start_script
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+
+from manytail import Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, aconcurrent_map, concurrent_map
+from manytail.mapping import _remember, _runner, _shared_database, _shared_store
+
+pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
+
+ID = b"0123456789abcdef"
+posix = pytest.mark.skipif(sys.platform == "win32", reason="stops processes, or forks")
+PATIENT = 10 * DEADLINE  # as outage_timeout: does not end a wait of these tests
+USES = {
+    "rate": lambda shared: {"limits": rate(shared, 1e6)},
+    "concurrency": lambda shared: {"limits": Concurrency(5.0, shared=shared, name="c")},
+    "remember": lambda shared: {"remember": shared},
+}
+WAYS = [Way("threads", is_async=False), INLINE[0], CALLERS[0]]
+ways = pytest.mark.parametrize("mapped", WAYS, ids=[way.name for way in WAYS])
+each_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    """After the deadline."""
+    monkeypatch.setattr(_runner, "LAST_WAIT", 0.2)
+    monkeypatch.setattr(_shared_store, "GRACE", 0.2)
+
+
+@contextlib.contextmanager
+def locked(database, tables=True):
+    """Another session holds all locks of the database, and does nothing."""
+    shared = Shared(database.url, "other")
+    if tables:
+        shared.remembered()
+    if database.kind == "sqlite":
+        other = sqlite3.connect(database.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+    else:
+        import psycopg
+
+        other = psycopg.connect(database.url)
+        for table in ("names", "results", "limits", "holds"):
+            other.execute(f"LOCK TABLE manytail_{table}")
+    try:
+        yield
+    finally:
+        other.close()
+
+
+# ---------------------------------------------------------------------------------------------------- the deadline
+@ways
+@each_use
+def test_the_deadline_ends_a_map_whose_database_is_locked(sqlite, mapped, use):
+    shared = Shared(sqlite.url, "a", outage_timeout=PATIENT)
+    with locked(sqlite):
+        results = mapped(str, range(3), **use(shared), deadline=0.1, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 3
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_the_deadline_ends_a_map_that_waits_for_a_row_of_a_server(postgresql, use):
+    shared = Shared(postgresql.url, "a", outage_timeout=PATIENT)
+    with locked(postgresql):
+        results = mapped(str, range(3), **use(shared), deadline=0.1, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 3
+
+
+@ways
+def test_the_deadline_ends_a_map_whose_results_cannot_be_recorded(sqlite, mapped):
+    """They are yielded, and recorded later if the process lasts."""
+    shared, lock = Shared(sqlite.url, "a", outage_timeout=PATIENT), contextlib.ExitStack()
+    shared._store().record({ID: b"x"})
+
+    def fn(item):
+        if item == 0:
+            lock.enter_context(locked(sqlite, tables=False))
+        return item
+
+    with lock:
+        results = mapped(fn, range(2), remember=shared, deadline=0.5, workers=1, errors="return")
+        assert [result.result for result in results][:1] == [0]
+    wait_until(lambda: not threads_of_maps())
+
+
+# ---------------------------------------------------------------------------------------------------- outage_timeout
+@each_use
+def test_an_outage_ends_a_map_that_waits_for_a_row_of_a_server(postgresql, use, monkeypatch):
+    monkeypatch.setattr(_shared_database, "LOCK_WAIT", 0.1)
+    shared = Shared(postgresql.url, "a", outage_timeout=0.1)
+    with locked(postgresql), pytest.raises(SharedUnavailable, match="lock timeout"):
+        mapped(str, range(3), **use(shared))
+
+
+@pytest.fixture
+def stopped(own_server):
+    """A server whose processes are stopped: connections stay, and nothing is answered."""
+    Shared(own_server.url(), "a").remembered()
+    shared = Shared(own_server.url(), "a", outage_timeout=0.5)
+    shared.remembered()
+    own_server.freeze(signal.SIGSTOP)
+    try:
+        yield shared
+    finally:
+        own_server.freeze(signal.SIGCONT)
+
+
+@posix
+@each_use
+def test_an_outage_ends_a_map_whose_server_is_stopped(stopped, use):
+    with pytest.raises(SharedUnavailable, match=r"no answer|timeout"):
+        mapped(str, range(3), **use(stopped))
+
+
+@posix
+def test_the_deadline_ends_maps_whose_server_is_stopped(own_server):
+    shared = Shared(own_server.url(), "a", outage_timeout=PATIENT)
+    shared.remembered()
+    own_server.freeze(signal.SIGSTOP)
+    try:
+        with Threads() as threads:
+            uses = [use(shared) for use in USES.values()]
+            tasks = [threads.start(mapped, str, [1], **use, deadline=0.1, errors="return") for use in uses]
+            for task in tasks:
+                assert [type(result.error) for result in task.result()] == [DeadlineExceeded]
+    finally:
+        own_server.freeze(signal.SIGCONT)
+
+
+# ---------------------------------------------------------------------------------------------------- other processes
+# It is stopped between two statements of a transaction, in which it has locked the row of the limit.
+STOPPED = """
+import os, signal, sys
+from manytail import Rate, Shared, concurrent_map
+from manytail.mapping import _shared_database, _shared_store
+grant, stops = _shared_store.grant, [None]
+_shared_database.IDLE_WAIT = 0.3
+
+def stopping(*arguments):
+    if stops:
+        stops.pop()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return grant(*arguments)
+
+_shared_store.grant = stopping
+limit = Rate(1e6, shared=Shared(sys.argv[1], "a"), name="rate")
+assert list(concurrent_map(str, range(3), limits=limit)) == ["0", "1", "2"]
+"""
+
+
+@posix
+def test_a_process_that_is_stopped_in_an_exchange_blocks_no_other(postgresql):
+    process = start_script(STOPPED, postgresql.url)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    try:
+        shared = Shared(postgresql.url, "a", outage_timeout=PATIENT)
+        with Threads() as threads:
+            assert threads.start(mapped, str, range(3), limits=rate(shared, 1e6)).result() == ["0", "1", "2"]
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    _, said = process.communicate(timeout=4 * DEADLINE)
+    assert process.returncode == 0, said  # it was told that its transaction was ended, and made it again
+
+
+# A fork comes while another thread of the parent is in a transaction: it waits for the end of that.
+FORKS = """
+import os, sys, threading, warnings
+from support.threads import DEADLINE, Threads, wait_asleep
+from manytail import Shared
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+shared = Shared(sys.argv[1], "a", outage_timeout=5.0)
+shared.remembered()
+inside, go_on = threading.Event(), threading.Event()
+
+def hold(transaction, name):
+    transaction.execute("UPDATE manytail_names SET codec = NULL")
+    inside.set()
+    go_on.wait(DEADLINE)
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        try:
+            shared._store().record({b"1" * 16: b"child"})
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+with Threads() as threads:
+    threads.start(shared._store().run, hold)
+    inside.wait(DEADLINE)
+    forking = threads.start(fork)
+    wait_asleep(forking)
+    go_on.set()
+    assert forking.result() == 0
+shared._store().record({b"2" * 16: b"parent"})
+assert shared.remembered() == 2
+"""
+
+
+@posix
+def test_a_fork_waits_for_the_transaction_of_another_thread(database):
+    run_script(FORKS, arguments=[database.url])
+
+
+# ---------------------------------------------------------------------------------------------------- logging
+class Raising(logging.Handler):
+    def emit(self, record):
+        raise LookupError(record.getMessage())
+
+
+@pytest.fixture
+def raising():
+    """A handler of the user that raises."""
+    log, handler = logging.getLogger("manytail"), Raising()
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+    yield
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+@ways
+def test_a_handler_of_logging_that_raises_decides_nothing(sqlite, mapped, raising):
+    shared = Shared(sqlite.url, "a")
+    for _ in range(2):  # then how many were found is logged
+        assert mapped(str, range(3), remember=shared, limits=rate(shared, 1e6)) == ["0", "1", "2"]
+    assert mapped(str, range(3), limits=rate(shared, 2e6)) == ["0", "1", "2"]  # the change is logged
+    with Caller(lambda item: {item}, remember=shared) as call:
+        assert call(7) == {7}  # the codec refuses it
+
+
+@ways
+@each_use
+def test_an_outage_ends_a_map_whatever_a_handler_of_logging_raises(away, mapped, use, raising):
+    shared = Shared(away, "a", outage_timeout=0.1)
+    with pytest.raises(SharedUnavailable, match="away for"):
+        mapped(str, range(3), **use(shared))
+
+
+def test_results_that_cannot_be_recorded_end_a_map_whatever_a_handler_of_logging_raises(sqlite, raising, monkeypatch):
+    def refuse(store, results, give_up=None):
+        raise SharedUnavailable("no")
+
+    monkeypatch.setattr(_shared_store.Store, "record", refuse)
+    results = concurrent_map(str, range(3), remember=Shared(sqlite.url, "a"))
+    with Threads() as threads:
+        with pytest.raises(SharedUnavailable):
+            threads.start(list, results).result()
+        threads.start(results.close).result()
+
+
+# ---------------------------------------------------------------------------------------------------- threads that end
+def thread_of_limits():
+    return next((one for one in threading.enumerate() if one.name == "manytail-limits"), None)
+
+
+def idle_thread_of_limits():
+    """The thread, which has nothing to do: it has answered all that was asked."""
+    wait_until(thread_of_limits)
+    wait_asleep(thread_of_limits())
+    return thread_of_limits()
+
+
+def leave_block(shared):
+    with rate(shared, 10.0):
+        idle_thread_of_limits()
+
+
+def drop_map(shared):
+    results = concurrent_map(str, range(100_000), limits=rate(shared, 10.0))
+    next(results)
+
+
+def drop_caller(shared):
+    call = Caller(str, limits=rate(shared, 10.0))
+    call(1)
+    idle_thread_of_limits()
+
+
+@pytest.mark.parametrize("use", [leave_block, drop_map, drop_caller])
+def test_the_thread_of_limits_ends_with_their_last_user(sqlite, use):
+    use(Shared(sqlite.url, "a"))
+    wait_until(lambda: not threads_of_maps())
+
+
+def test_the_thread_of_limits_ends_when_their_last_user_is_freed(sqlite):
+    """Nobody has told it: an owner that is lost in a fork of the user's, or in a collection."""
+    from manytail.mapping._limits import Owner
+
+    limit = rate(Shared(sqlite.url, "a"), 10.0)
+    owner = Owner((limit,), int)
+    with limit:
+        idle_thread_of_limits()
+    assert thread_of_limits() is not None
+    del owner
+    gc.collect()
+    wait_until(lambda: not threads_of_maps())
+
+
+def test_a_worker_that_begins_to_wait_while_others_are_released_is_released_once(sqlite, monkeypatch):
+    """It waits for the next record: what is released twice ended the map, and those after it waited for ever."""
+    shared, waited, held = Shared(sqlite.url, "a"), [], _remember.Held
+    memory = _remember.Memory(shared, None, inline=True)
+
+    @contextlib.contextmanager
+    def then_waiting(lock):
+        with held(lock):
+            yield
+        if not waited:
+            waited.append(None)
+            memory._unrecorded = _remember.BACKLOG
+            waited.append(memory.wait_for_backlog())
+
+    monkeypatch.setattr(_remember, "Held", then_waiting)
+    for _ in range(2):
+        memory._record(shared._store(), [(ID, b"x")])
+    assert waited[1].done()
+    assert memory._waiting == []
+
+
+# ---------------------------------------------------------------------------------------------------- size
+def test_large_results_are_recorded_in_statements_of_some_megabytes(database, monkeypatch):
+    monkeypatch.setattr(_shared_store, "SLICE_BYTES", 1_000)
+    sizes, execute = [], _shared_database.Transaction.execute
+
+    def measured(transaction, sql, parameters=()):
+        sizes.append(sum(len(each) for each in parameters if isinstance(each, bytes)))
+        return execute(transaction, sql, parameters)
+
+    store = Shared(database.url, "a")._store()
+    results = {bytes([index]) * 16: bytes(300 if index else 2_000) for index in range(10)}
+    monkeypatch.setattr(_shared_database.Transaction, "execute", measured)
+    store.record(results)
+    assert max(sizes) == 2_016
+    assert sorted(sizes)[-2] <= 1_000 + 3 * 16
+    assert store.look_up(list(results)) == results
+
+
+def test_workers_wait_while_large_results_are_not_recorded(sqlite, monkeypatch):
+    monkeypatch.setattr(_remember, "BYTES", 1_000)
+    shared, held = Shared(sqlite.url, "a"), []
+
+    def fn(item):
+        held.append(results._runner.memory._bytes)
+        return bytes(600)
+
+    results = concurrent_map(fn, range(40), remember=shared, workers=2)
+    assert len(list(results)) == 40
+    assert max(held) <= 1_000 + 2 * 700
+    assert shared.remembered() == 40
+
+
+# ---------------------------------------------------------------------------------------------------- deleted
+@ways
+def test_a_file_that_is_deleted_in_the_middle_is_made_anew(sqlite, mapped):
+    """What comes after that goes into the new one."""
+    shared, file = Shared(sqlite.url, "a"), sqlite.url.removeprefix("sqlite:///")
+
+    def fn(item):
+        if item == 20:
+            for name in (file, f"{file}-wal", f"{file}-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(name)
+            Shared(sqlite.url, "another").remembered()  # has the number in it that ours had before
+        return item
+
+    limits = [rate(shared, 1e6), Concurrency(5.0, shared=shared, name="c")]
+    items = (item for item in range(100))
+    assert mapped(fn, items, remember=shared, limits=limits, workers=1) == list(range(100))
+    assert shared.remembered() >= 1
+    assert Shared(sqlite.url, "another").remembered() == 0
+
+
+def test_tables_that_are_dropped_in_the_middle_are_made_anew(database):
+    store = Shared(database.url, "a")._store()
+    store.record({ID: b"x"})
+    database.query(*(f"DROP TABLE manytail_{table}" for table in ("holds", "limits", "results", "names", "layout")))
+    assert store.look_up([ID]) == {}
+    store.record({ID: b"y"})
+    assert store.look_up([ID]) == {ID: b"y"}
+
+
+# ---------------------------------------------------------------------------------------------------- file systems
+LACKING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+static int lacks(const char *what) {
+    const char *lack = getenv("LACKS");
+    return lack && lack[0] == what[0];
+}
+
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    void *(*next)(void *, size_t, int, int, int, off_t) = dlsym(RTLD_NEXT, "mmap");
+    if (fd >= 0 && (flags & MAP_SHARED) && lacks("memory")) {
+        errno = ENODEV;
+        return MAP_FAILED;
+    }
+    return next(at, size, protection, flags, fd, offset);
+}
+void *mmap64(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    return mmap(at, size, protection, flags, fd, offset);
+}
+
+int fcntl(int fd, int command, ...) {
+    int (*next)(int, int, ...) = dlsym(RTLD_NEXT, "fcntl");
+    va_list more;
+    va_start(more, command);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    if ((command == F_SETLK || command == F_SETLKW || command == F_GETLK) && lacks("locks")) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return next(fd, command, argument);
+}
+int fcntl64(int fd, int command, ...) {
+    va_list more;
+    va_start(more, command);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    return fcntl(fd, command, argument);
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a library is put before that of C")
+@pytest.mark.parametrize(("lack", "said"), [("memory", "share files in memory"), ("locks", "lock files")])
+def test_a_file_system_without_what_sqlite_needs_is_refused_at_once(lack, said, tmp_path):
+    """As a mounted share may be: the calls fail in a library that stands before that of C."""
+    (tmp_path / "lacking.c").write_text(LACKING)
+    library = tmp_path / "lacking.so"
+    assert os.system(f"cc -shared -fPIC -o {library} {tmp_path / 'lacking.c'} -ldl") == 0
+    script = f"""
+import os, subprocess, sys
+code = '''
+from manytail import Shared
+try:
+    Shared({str(tmp_path / "a.db")!r}, "a", outage_timeout=1_000.0).remembered()
+except ValueError as error:
+    assert str(error).startswith("where: ") and "file system (" in str(error), error
+    assert {said!r} in str(error) and "postgresql://" in str(error), error
+else:
+    raise AssertionError
+'''
+environment = {{**os.environ, "LD_PRELOAD": {str(library)!r}, "LACKS": {lack!r}}}
+subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout={DEADLINE})
+"""
+    run_script(script)
