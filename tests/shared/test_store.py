@@ -137,6 +137,20 @@ def test_leases_of_a_limit_follow_one_another_in_database_time(database):
         assert other.begin >= one.begin + 0.2 - 1e-3
 
 
+def test_slots_that_a_call_gets_in_one_transaction_begin_together():
+    """Otherwise the first is over when the last begins, and the call asks for the one and then the other, for ever."""
+    rows = {b"rate:a": _grants.Row(tat=100.0), b"rate:b": _grants.Row(tat=100.25), b"concurrency:c": _grants.Row()}
+    asks = [Ask(limit, limit, b"h", 1.0) for limit in rows]
+    terms = {b"rate:a": Terms(8.0, 1.0), b"rate:b": Terms(2.0, 1.0), b"concurrency:c": Terms(5.0)}
+    holds = {limit: {} for limit in rows}
+    calls = [[(0, 1.0), (1, 1.0), (2, 1.0)]]
+    first, second, _ = _grants.grant(100.0, 0.5, terms, rows, holds, asks, calls)
+    assert (first.begin, second.begin) == (100.25, 100.25)
+    assert (rows[b"rate:a"].tat, rows[b"rate:b"].tat) == (100.375, 100.75)
+    alone, _, _ = _grants.grant(100.0, 0.5, terms, rows, holds, asks, [[(0, 1.0)]])
+    assert alone.begin == 100.375
+
+
 def test_a_limit_that_rested_starts_from_now_without_a_burst(database):
     store = Shared(database.url, "a")._store()
     lease(store, amount=100.0)

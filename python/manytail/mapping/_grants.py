@@ -8,8 +8,9 @@ at a time, in one transaction (`_shared_store.exchange`). Times are those of the
     Budget        settled, and a hold per holder   a part of the amount, reserved for the holder
     Concurrency   a hold per holder                the same, until its lease has run out
 
-A call's needs are granted in all its limits or in none. Where all calls got what they need, as much is added as the
-process wants ahead.
+A call's needs are granted in all its limits or in none, and its slots begin together: else the first of them might be
+over when the last one begins, and the call would ask anew for the one and then the other, for ever. Where all calls got
+what they need, as much is added as the process wants ahead.
 
 A report may come twice, because its answer was lost. What a holder reserves is told as a whole. What its calls spent is
 told with a number, which the hold keeps, and counts once.
@@ -116,8 +117,9 @@ def grant(
     for call in calls:
         needs = [(parts[place], cost) for place, cost in call]
         retry_at = max([part.retry_at(cost, now, ahead) for part, cost in needs], default=-math.inf)
+        start = max([part.start(now) for part, cost in needs if cost], default=-math.inf)
         for part, cost in needs:
-            part.take(cost, now) if retry_at <= now else part.refuse(cost, retry_at, now)
+            part.take(cost, now, start) if retry_at <= now else part.refuse(cost, retry_at, now)
     for part in parts:
         part.take_ahead(now)
     return [part.answer(now) for part in parts]
@@ -207,7 +209,12 @@ class _Part:
         needed = max(hold.wanted for hold in others)
         return max(0.0, min(part + unclaimed, amount - needed))
 
-    def take(self, cost: float, now: float) -> None:
+    def start(self, now: float) -> float:
+        """When the next slot of a Rate begins."""
+        return max(self.row.tat, now - self.row.credit) if self.is_rate else -math.inf
+
+    def take(self, cost: float, now: float, start: float = -math.inf) -> None:
+        """start: no slot begins before, if it costs something."""
         self.granted += cost
         if not self.is_rate:
             hold = self.holds.setdefault(self.ask.holder, Hold())
@@ -216,7 +223,7 @@ class _Part:
             hold.expires_at = now + self.terms.lease
             return
         row = self.row
-        begin = max(row.tat, now - row.credit)
+        begin = max(self.start(now), start) if cost else self.start(now)
         row.tat = begin + cost * self.terms.interval
         if self.begin == -math.inf:
             self.begin, self.slack = begin, row.credit
