@@ -146,7 +146,7 @@ def test_the_deadline_ends_maps_whose_server_is_stopped(own_server):
 # ---------------------------------------------------------------------------------------------------- other processes
 # It is stopped between two statements of a transaction, in which it has locked the row of the limit.
 STOPPED = """
-import os, signal, sys
+import signal, sys, threading
 from manytail import Rate, Shared, concurrent_map
 from manytail.mapping import _shared_database, _shared_store
 grant, stops = _shared_store.grant, [None]
@@ -155,7 +155,8 @@ _shared_database.IDLE_WAIT = 1.0
 def stopping(*arguments):
     if stops:
         stops.pop()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # Not os.kill: that is for any thread of the process, and this one may go on until another has taken it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         _shared_database.IDLE_WAIT = 30.0  # a busy machine is no peer that was stopped
     return grant(*arguments)
 
