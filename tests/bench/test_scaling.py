@@ -103,3 +103,17 @@ def test_a_loss_is_where_a_rival_is_better(better, ours, theirs, lost):
     import page_of_curves
 
     assert bool([*page_of_curves.losses(result_of(better, ours, theirs))]) == lost
+
+
+def test_the_docs_say_what_was_measured():
+    pytest.importorskip("matplotlib", reason="draws")
+    import page_of_curves
+
+    docs = page_of_curves.DOCS
+    table = page_of_curves.MADE.search((docs / "performance.md").read_text(encoding="utf-8"))[0]
+    data = json.loads((docs / "scaling.json").read_text(encoding="utf-8"))
+    assert table == page_of_curves.markdown(data), "run `python tools/scaling docs`"
+    text = (docs / "performance.md").read_text(encoding="utf-8")
+    for name in page_of_curves.PICTURES:
+        assert f"(assets/{name}.svg)" in text
+        assert (docs / "assets" / f"{name}.svg").exists()

@@ -1,7 +1,8 @@
 """How manytail and its rivals scale with threads, measured on a machine with many cores that has nothing installed.
 
     python tools/scaling pack [ARCHIVE]      packs build/scaling/manytail-scaling.tar.gz, at most 60 MB
-    python tools/scaling page RESULT.json    draws what such a machine measured: a page, and pictures for the docs
+    python tools/scaling page RESULT.json    draws what such a machine measured: a page, RESULT.html
+    python tools/scaling docs                writes docs/scaling.json, such a result, into docs/performance.md
 
 On the machine, in at most eight minutes: tar xzf manytail-scaling.tar.gz && manytail-scaling/run RESULT.json
 """
@@ -24,6 +25,10 @@ def main(arguments: list[str]) -> int:
             from page_of_curves import write
 
             print(*write(Path(result)), sep="\n")
+        case ["docs"]:
+            from page_of_curves import write_docs
+
+            print(*write_docs(), sep="\n")
         case _:
             print((__doc__ or "").rstrip(), file=sys.stderr)
             return 2

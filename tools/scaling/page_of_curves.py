@@ -1,19 +1,30 @@
-"""Draws a result of measure.py: a page that loads nothing, RESULT.html, and the losses, which it prints."""
+"""Draws a result of measure.py: a page that loads nothing, RESULT.html, and the losses, which it prints; or pictures
+and the table of docs/performance.md, from docs/scaling.json."""
 
 from __future__ import annotations
 
 import html
 import json
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import page
 from harness import number
+from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 OURS = "manytail"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MADE = re.compile(r"(?<=<!-- made of scaling.json -->\n\n).*?(?=\n<!-- end -->)", re.DOTALL)
+PICTURES = {
+    "scaling-queues": ["pairs", "fan-in", "pubsub", "entries"],
+    "scaling-handoffs": ["pairs-handoff", "fan-in-handoff", "entries-handoff", "executor-handoff"],
+    "scaling-calls": ["executor-computing", "map-computing", "map-sleeping", "arrays"],
+}
 INTERPRETERS = {"gil": "with the GIL", "free": "without the GIL"}
 Line = list[tuple[int, float]]
 
@@ -30,24 +41,25 @@ def lines_of(points: list[dict[str, Any]], of: str | None = None) -> dict[str, L
 
 
 def picture(curve: dict[str, Any], interpreter: str) -> str:
+    return page.picture(lambda axes: paint(axes, curve, interpreter), 5, 3.4)
+
+
+def paint(axes: Axes, curve: dict[str, Any], interpreter: str) -> None:
     lines = lines_of(curve["points"][interpreter])
     names = list(dict.fromkeys(name for some in curve["points"].values() for name in lines_of(some)))
     colours = page.colours(names, OURS)  # the same in both pictures of a curve
-
-    def paint(axes: Axes) -> None:
-        for name, line in lines.items():
-            places, values = zip(*line, strict=True)
-            axes.plot(places, values, marker="o", markersize=4, color=colours[name], label=name)
-        axes.set_xscale("log", base=2)
-        places = [point["x"] for point in curve["points"][interpreter]]
-        axes.set_xticks(places, [str(place) for place in places])
-        axes.minorticks_off()
-        title = f"{curve['name']}, {INTERPRETERS.get(interpreter, interpreter)}"
-        page.plain(axes, title, curve["x"], curve["unit"])
-        axes.autoscale(axis="y")
-        axes.set_yscale("log")
-
-    return page.picture(paint, 5, 3.4)
+    for name, line in lines.items():
+        places, values = zip(*line, strict=True)
+        axes.plot(places, values, marker="o", markersize=4, color=colours[name], label=name)
+    axes.set_xscale("log", base=2)
+    places = [point["x"] for point in curve["points"][interpreter]]
+    axes.set_xticks(places, [str(place) for place in places])
+    axes.minorticks_off()
+    title = f"{curve['name']}, {INTERPRETERS.get(interpreter, interpreter)}"
+    axes.set_yscale("linear")  # the other picture of a row has made it logarithmic
+    page.plain(axes, title, curve["x"], curve["unit"])
+    axes.autoscale(axis="y")
+    axes.set_yscale("log")
 
 
 def table(curve: dict[str, Any]) -> Iterator[str]:
@@ -126,3 +138,54 @@ def write(result: Path) -> list[str]:
     target = result.with_suffix(".html")
     target.write_text(whole(data), encoding="utf-8")
     return [str(target), *losses(data), *errors(data)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- docs
+
+
+def draw_pictures(data: dict[str, Any], folder: Path) -> list[Path]:
+    """A file for each group of curves: a row for each curve, with the GIL on the left."""
+    curves = {curve["name"]: curve for curve in data["curves"]}
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "manytail"}
+    written = []
+    for name, chosen in PICTURES.items():
+        shape = {"nrows": len(chosen), "ncols": len(INTERPRETERS), "squeeze": False}
+        figure, grid = pyplot.subplots(**shape, figsize=(10, 3.2 * len(chosen)), layout="constrained", sharey="row")
+        for row, curve in zip(grid, chosen, strict=True):
+            for axes, interpreter in zip(row, INTERPRETERS, strict=True):
+                paint(axes, curves[curve], interpreter)
+        written.append(folder / f"{name}.svg")
+        figure.savefig(written[-1], metadata={"Date": None})
+        pyplot.close(figure)
+    return written
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """A row for each curve and interpreter: ours at its first and last place, and how many times better than the best
+    other contestant it is at each."""
+    rows = ["| curve | | unit | ours | ours is better than the best other, times |", "|---|---|---|---|---|"]
+    for curve in data["curves"]:
+        for interpreter, points in curve["points"].items():
+            lines = {name: dict(line) for name, line in lines_of(points).items()}
+            ours = lines[OURS]
+            others = {name: line for name, line in lines.items() if not name.startswith(OURS)}
+            compared = []
+            for place, value in ours.items():
+                found = {name: line[place] for name, line in others.items() if place in line}
+                best = (max if curve["more_is_better"] else min)(found, key=found.__getitem__)
+                times = value / found[best] if curve["more_is_better"] else found[best] / value
+                compared.append(f"{place}: {times:.2g}" + (f" ({best})" if times < 0.9 else ""))
+            first, last = next(iter(ours)), list(ours)[-1]
+            values = f"{first}: {number(ours[first])}, {last}: {number(ours[last])}"
+            words = INTERPRETERS.get(interpreter, interpreter)
+            unit = curve["unit"].replace(" (99th percentile)", ", p99")
+            rows.append(f"| `{curve['name']}` | {words} | {unit} | {values} | {'; '.join(compared)} |")
+    return "\n".join(rows) + "\n"
+
+
+def write_docs() -> list[str]:
+    data = json.loads((DOCS / "scaling.json").read_text(encoding="utf-8"))
+    target = DOCS / "performance.md"
+    text = target.read_text(encoding="utf-8")
+    target.write_text(MADE.sub(lambda _: markdown(data), text), encoding="utf-8")
+    return [str(target), *map(str, draw_pictures(data, DOCS / "assets"))]
