@@ -3,7 +3,6 @@
 The tests hold up the database until the wait that they look at is over. Without what ends it they hang.
 """
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -18,7 +17,7 @@ from support.maps import CALLERS, INLINE, Way, mapped, rate, threads_of_maps
 from support.process import run_script, start_script
 from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
-from manytail import Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, aconcurrent_map, concurrent_map
+from manytail import Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, concurrent_map
 from manytail.mapping import _remember, _runner, _shared_database, _shared_store
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
