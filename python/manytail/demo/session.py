@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from manytail.spark._java import prepare_environment
+from manytail.spark import prepare_environment
 
 SETTINGS = {
     "spark.app.name": "manytail demo",

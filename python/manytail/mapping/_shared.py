@@ -33,7 +33,7 @@ class Shared:
 
     where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it is made absolute
     here, and there is nothing to install. `postgresql://user@host/database` for several machines; it needs
-    `pip install 'manytail[postgres]'`. Tables are named manytail_* and made on first use.
+    `pip install 'psycopg[binary]>=3.2'`. Tables are named manytail_* and made on first use.
 
     Picklable; each process opens one connection, on first use. A pickle contains `where` as it was given. For a URL
     with a password use `env:NAME`, which reads it from an environment variable in each process, or a callable that

@@ -276,7 +276,8 @@ class Postgresql(Database):
         try:
             import psycopg.conninfo
         except ImportError as error:
-            raise ImportError(f"shared: pip install 'manytail[postgres]' ({error})", name=error.name) from None
+            hint = f"shared: PostgreSQL needs psycopg: pip install 'psycopg[binary]>=3.2' ({error})"
+            raise ImportError(hint, name=error.name) from None
         try:
             self._options = psycopg.conninfo.conninfo_to_dict(url)
         except (psycopg.Error, ValueError) as error:

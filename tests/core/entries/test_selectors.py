@@ -269,7 +269,7 @@ for attempt in range(2):
         print(error)
 queue.subscribe(selector=lambda entry: True).close()
 """
-    assert run_script(script).count("pip install 'manytail[selectors]'") == 2
+    assert run_script(script).count("pip install 'lark>=1.2,<2'") == 2
 
 
 def test_only_a_selector_that_is_a_string_imports_lark():
