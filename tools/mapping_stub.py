@@ -1,5 +1,6 @@
 """Writes the stub of manytail.mapping: overloads of the maps by fn (async or not), batch and errors, and of the Callers
-by fn and batch, with the options of the one table, `manytail.mapping._options.OPTIONS`.
+by fn and batch, with the options of the one table, `manytail.mapping._options.OPTIONS`. Editors read it, so it has the
+docstrings, too; of a map in its first overload.
 
     python tools/mapping_stub.py            writes it
     python tools/mapping_stub.py --check    fails if the file is another
@@ -7,11 +8,13 @@ by fn and batch, with the options of the one table, `manytail.mapping._options.O
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+from manytail import mapping
 from manytail.mapping._options import CALLER_OPTIONS, LOOP_OPTIONS, OPTIONS, Option
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "manytail" / "mapping" / "__init__.pyi"
@@ -101,17 +104,25 @@ def listed(options: Sequence[Option], batched: bool, returns: bool, indent: str)
     return [*lines, line]
 
 
-def overload(name: str, is_async: bool, batched: bool, returns: bool) -> str:
+def docstring(thing: object) -> list[str]:
+    """Of a map or a Caller, as the lines of a body."""
+    lines = (inspect.getdoc(thing) or "").replace("\\", "\\\\").splitlines()
+    ends = [f"{lines[0]}\"\"\""] if len(lines) == 1 else [lines[0], *lines[1:], '"""']
+    return [f'    """{ends[0]}', *(f"    {line}" if line else "" for line in ends[1:])]
+
+
+def overload(name: str, is_async: bool, batched: bool, returns: bool, first_of_all: bool) -> str:
     items = "Iterable[_T]" if name == "concurrent_map" else "Iterable[_T] | AsyncIterable[_T]"
     result = "Results" if name == "concurrent_map" else "AsyncResults"
     first = f"    fn: {function_type(is_async, batched)}, items: {items}, *,"
-    end = f") -> {result}[{'Outcome[_T, _R]' if returns else '_R'}]: ..."
+    end = f") -> {result}[{'Outcome[_T, _R]' if returns else '_R'}]:"
+    body = [end, *docstring(getattr(mapping, name))] if first_of_all else [f"{end} ..."]
     options = OPTIONS if name == "concurrent_map" else LOOP_OPTIONS
-    return "\n".join(["@overload", f"def {name}(", first, *listed(options, batched, returns, "   "), end])
+    return "\n".join(["@overload", f"def {name}(", first, *listed(options, batched, returns, "   "), *body])
 
 
 def caller(name: str, methods: str) -> str:
-    lines = [f"class {name}(Generic[_T, _R]):"]
+    lines = [f"class {name}(Generic[_T, _R]):", *docstring(getattr(mapping, name))]
     for batched, is_async in product((False, True), (True, False) if name == "Caller" else (True,)):
         lines += ["    @overload", "    def __init__("]
         lines += [f"        self: {name}[_T, _R], fn: {function_type(is_async, batched)}, *,"]
@@ -127,8 +138,10 @@ def stub() -> str:
         )
         if is_async or name == "concurrent_map"
     ]
+    firsts = {kind[0]: kind for kind in reversed(kinds)}
     callers = [caller("Caller", CALLER), caller("AsyncCaller", ASYNC_CALLER)]
-    return "\n".join([HEAD, *(overload(*kind) for kind in kinds), "", "\n\n".join(callers)]) + "\n"
+    maps = [overload(*kind, kind == firsts[kind[0]]) for kind in kinds]
+    return "\n".join([HEAD, *maps, "", "\n\n".join(callers)]) + "\n"
 
 
 def main() -> None:

@@ -32,7 +32,6 @@ MODULES = [
 WITHOUT_PROGRESS = (tuple, BaseException, enum.Enum, Policy)
 # `**options` are the keywords of another function that the docstring names; `*args` are passed on, or refused.
 VARIADIC = {
-    "manytail.arrow._map.map_arrow",
     "ConnectionParameters",
     "Consumer.subscribe",
     "Delivery.spent",

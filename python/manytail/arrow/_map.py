@@ -20,6 +20,7 @@ from manytail.mapping._frames import (
     final_error,
     note_of,
     refuse_per_task,
+    signed,
 )
 
 from ._fits import fit_of
@@ -31,6 +32,7 @@ FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for 
 IDLE_GRACE = 0.02  # seconds without a row in flight after which an output batch is emitted although it is not full
 
 
+@signed([one for one in OPTIONS if one.name != "errors"])
 def map_arrow(
     fn: Callable[..., Any],
     data: Any,

@@ -45,7 +45,8 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
     return plan.item(runner.scheduler, item, kind)
 
 
-@_options.described(
+@_options.described(_options.CALLER_OPTIONS)
+class Caller(Generic[_T, _R]):
     """Calls `fn(item)` for whoever hands an item in: request handlers, consumers, other threads. They share workers,
     batches, limits, breakers and equal calls, as the items of one map do.
 
@@ -54,7 +55,7 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
     of its own, in a thread. fn, and the functions of an item (key, priority, cost, item_id), run in a copy of the
     context in which the Caller was made; those of an item in the thread that hands it in.
 
-    {options}
+    Options: those of docs/reference/options.md.
 
     Where a text says map, it is the Caller: when it fails, all items fail with its error, and later ones with
     RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
@@ -71,10 +72,8 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
     ('A', 'B')
-    """,
-    _options.CALLER_OPTIONS,
-)
-class Caller(Generic[_T, _R]):
+    """
+
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
         self._plan = _plan("Caller", fn, options)
         self._context = copy_context()
@@ -190,22 +189,21 @@ def _begin_all() -> None:
 after_fork_in_child(_begin_all)
 
 
-@_options.described(
+@_options.described(_options.CALLER_OPTIONS)
+class AsyncCaller(Generic[_T, _R]):
     """Caller for asyncio: fn is `async def`, and everything runs in the loop of the first call. `await caller(item)`
     hands an item in. From another thread: asyncio.run_coroutine_threadsafe.
 
     Cancelling that await cancels the item if it has not started. A call that runs is cancelled only if nobody else
     waits for it, in its batch or with an equal item.
 
-    {options}
+    Options: those of docs/reference/options.md.
 
     Where a text says map, it is the AsyncCaller. Leaving the block, exceptions, and calls inside fn are as of Caller.
     There are threads only with `remember` and `shared`, for their database. ValueError, TypeError: a bad option.
     Progress: waits in the loop, and blocks nothing else there.
-    """,
-    _options.CALLER_OPTIONS,
-)
-class AsyncCaller(Generic[_T, _R]):
+    """
+
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
         if not _checks.is_async(fn):
             raise _checks.bad_type("fn", fn, "an `async def` function; Caller takes plain ones")

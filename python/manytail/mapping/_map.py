@@ -56,7 +56,8 @@ STRIDES = 8  # of the window: what the consumer takes in one of them becomes fre
 CHUNK = 64  # items that are read at a time of an input that never blocks
 
 
-@_options.described(
+@_options.described(_options.OPTIONS)
+def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
 
     Lazy: an item is taken from `items` only while the window has a free slot, in a separate thread, so that a slow
@@ -64,15 +65,13 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
     on the iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector
     does the same without waiting. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
 
-    {options}
+    Options: those of docs/reference/options.md.
 
     ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
 
     >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
     ['A', 'B']
     """
-)
-def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
     plan = plan_of("concurrent_map", fn, options)
@@ -80,7 +79,10 @@ def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any)
     return Results(plan, values, items)
 
 
-@_options.described(
+@_options.described(_options.LOOP_OPTIONS)
+def aconcurrent_map(
+    fn: Callable[..., Any], items: Iterable[Any] | AsyncIterable[Any], **options: Any
+) -> AsyncResults[Any]:
     """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
     with `remember` and `shared`, for their database.
 
@@ -89,12 +91,7 @@ def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any)
     ends as by aclose().
     Options and errors are concurrent_map's, but for workers="inline". Progress: waits for results in the caller's loop,
     and blocks nothing else there.
-    """,
-    _options.LOOP_OPTIONS,
-)
-def aconcurrent_map(
-    fn: Callable[..., Any], items: Iterable[Any] | AsyncIterable[Any], **options: Any
-) -> AsyncResults[Any]:
+    """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")
     if not _checks.is_async(fn):

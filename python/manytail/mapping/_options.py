@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from textwrap import fill, indent
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from manytail._checks import (
     accepts,
@@ -351,20 +351,36 @@ LOOP_OPTIONS = tuple(one._replace(kind=one.kind.removesuffix(INLINE)) for one in
 CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in LOOP_OPTIONS if one.of_callers)
 
 
-def described(about: str, options: Sequence[Option] = OPTIONS) -> Callable[[Any], Any]:
-    """Gives a map or a Caller its signature and its docstring: `about`, with the options' documentation in the place of
-    "{options}"."""
+_Signed = TypeVar("_Signed")
 
-    def describe(function: Any) -> Any:
-        signature = inspect.signature(function)
+
+def signed(options: Sequence[Option]) -> Callable[[_Signed], _Signed]:
+    """Gives a function these options in its signature, in the place of `**options`."""
+
+    def sign(function: _Signed) -> _Signed:
+        signature = inspect.signature(function)  # type: ignore[arg-type]
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         keyword = inspect.Parameter.KEYWORD_ONLY
         more = [inspect.Parameter(one.name, keyword, default=one.default, annotation=one.kind) for one in options]
-        function.__signature__ = signature.replace(parameters=[*own, *more])
-        texts = [" ".join(f"{one.name}: {one.about}".split()) for one in options]
-        filled = [fill(text, 120, initial_indent="    ", subsequent_indent="    ") for text in texts]
-        function.__doc__ = about.replace("{options}", "\n".join(filled).lstrip())
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function
+
+    return sign
+
+
+OPTIONS_LINE = "Options: those of docs/reference/options.md."
+
+
+def described(options: Sequence[Option], line: str = OPTIONS_LINE) -> Callable[[Any], Any]:
+    """Gives a map or a Caller its signature, and puts the options' documentation into its docstring, in the place of
+    `line`, which is what an editor shows that reads the source."""
+
+    def describe(function: Any) -> Any:
+        texts = [" ".join(f"{one.name}: {one.about}".split()) for one in options]
+        filled = "\n".join(fill(text, 116) for text in texts)
+        text = inspect.cleandoc(function.__doc__ or "").replace(line, filled)  # since 3.13 compiled without indentation
+        function.__doc__ = indent(text, "    ").lstrip()
+        return signed(options)(function)
 
     return describe
 

@@ -1,0 +1,40 @@
+"""What an editor shows of a name: jedi reads the sources, and pyright the stubs; `help` has what the module has."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import manytail
+
+STUB = Path(manytail.__path__[0]) / "mapping" / "__init__.pyi"
+MAPS = ["concurrent_map", "aconcurrent_map", "Caller", "AsyncCaller"]
+
+
+@pytest.mark.thread_unsafe(reason="jedi has a cache of the process")
+@pytest.mark.parametrize("name", [*MAPS, "MultiQueue"])
+def test_jedi_shows_the_prose(name: str) -> None:
+    jedi = pytest.importorskip("jedi", reason="the free-threaded interpreter has no IPython")
+    (found,) = jedi.Script(f"from manytail import {name}\n{name}").help(2, 3)
+    first = (inspect.getdoc(getattr(manytail, name)) or "").partition("\n")[0]
+    assert found.docstring(raw=True).startswith(first)
+    assert "{options}" not in found.docstring()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_stub_has_the_docstring_once(name: str) -> None:
+    text = inspect.cleandoc(getattr(manytail, name).__doc__)
+    stub = "\n".join(line.removeprefix("    ") for line in STUB.read_text(encoding="utf-8").splitlines())
+    assert stub.count(text) == 1
+    assert "Options: those of" not in text
+    if name != "aconcurrent_map":
+        assert "\nmax_in_flight: " in text
+
+
+def test_inspect_shows_the_options_of_map_arrow() -> None:
+    arrow = pytest.importorskip("manytail.arrow", reason="the free-threaded interpreter has no PyArrow")
+    shown = inspect.signature(arrow.map_arrow).parameters
+    options = inspect.signature(manytail.concurrent_map).parameters
+    assert list(options.keys() - shown.keys()) == ["items"]
+    assert shown["workers"].default == 16
+    assert shown["errors"].annotation.count("column") == 1
