@@ -10,12 +10,17 @@
  * word itself, and parks. Unlock removes the OLDEST node and returns it to its caller, which wakes that thread. A
  * running thread may take the lock before the woken one (barging), which avoids a lock convoy.
  *
+ * Unlock is amortised O(1), as in Rust's parking_lot_core (word_lock.rs): it walks only over the nodes that were pushed
+ * since the last walk, links them backwards, and leaves the oldest node in the newest one.
+ *
  * Progress: blocking. The caller parks and wakes (mt_lock_node.sem is its semaphore), so this file needs no thread
  * library and a model checker can run it.
  *
  * Invariants
  *   I1  Any thread pushes nodes, only while LOCKED is set. Only the holder of the lock removes nodes.
- *   I2  While the list is not empty, LOCKED is set, or a thread whose node was removed is about to retry.
+ *   I2  The first node from the top whose `oldest` is not NULL names the oldest node; from there to it, each node's
+ *       `newer` is set. The oldest node of a list that was empty is pushed with itself as `oldest`.
+ *   I3  While the list is not empty, LOCKED is set, or a thread whose node was removed is about to retry.
  */
 #ifndef MANYTAIL_LOCK_H
 #define MANYTAIL_LOCK_H
@@ -32,8 +37,10 @@
 #endif
 
 typedef struct mt_lock_node {
-    struct mt_lock_node *next; /* the waiter before it; written before the push, afterwards only by the lock's holder */
-    void *sem;                 /* semaphore of the waiting thread; the caller of mt_unlock() posts it */
+    struct mt_lock_node *next;   /* the waiter before it; written before the push, as `oldest` is */
+    struct mt_lock_node *newer;  /* the waiter after it, or not known yet (I2); the lock's holder writes these two */
+    struct mt_lock_node *oldest; /* of the list, or NULL: not known here (I2) */
+    void *sem;                   /* semaphore of the waiting thread; the caller of mt_unlock() posts it */
 } mt_lock_node;
 
 typedef struct {
@@ -69,24 +76,27 @@ static inline int mt_lock_enqueue(mt_lock *l, mt_lock_node *n) {
             continue;
         }
         n->next = (mt_lock_node *)(w & ~MT_LOCKED);
-        /* pairs with: mt_load_acquire in mt_unlock_slow (publishes n->next, n->sem) */
+        n->oldest = n->next == NULL ? n : NULL;
+        /* pairs with: mt_load_acquire in mt_unlock_slow (publishes the node) */
         if (mt_cas_release_uptr(&l->word, &w, (uintptr_t)n | MT_LOCKED)) return 0;
     }
 }
 
 /* Unlock while there are waiters. Clears LOCKED and returns the oldest node, which is off the list. */
 static MT_NOINLINE mt_lock_node *mt_unlock_slow(mt_lock *l) {
-    mt_lock_node *victim = NULL, *before;
+    mt_lock_node *victim = NULL, *at;
     /* pairs with: mt_cas_release in mt_lock_enqueue */
     uintptr_t w = mt_load_acquire_uptr(&l->word), rest;
     for (;;) {
         mt_lock_node *top = (mt_lock_node *)(w & ~MT_LOCKED);
-        if (victim == NULL && top != NULL && top->next != NULL) {
-            /* Pushes write only the word, and only the holder removes (I1): the links below the top cannot change. */
-            for (before = top; before->next->next != NULL; before = before->next) {
+        if (victim == NULL && top != NULL) {
+            /* Pushes write only the word, and only the holder removes (I1): the nodes from the top on do not change. */
+            for (at = top; at->oldest == NULL; at = at->next) at->next->newer = at;
+            top->oldest = at->oldest;
+            if (top->oldest != top) {
+                victim = top->oldest;
+                top->oldest = victim->newer;
             }
-            victim = before->next;
-            before->next = NULL;
         }
         rest = victim != NULL ? w & ~MT_LOCKED : 0; /* 0: `top` is the only node, and this swap removes it */
         /* pairs with: mt_cas_acquire in mt_lock_try, mt_lock_enqueue. Acquire too: if it fails, the next round reads
