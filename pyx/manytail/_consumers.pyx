@@ -28,14 +28,15 @@ cdef dict SUBSCRIBE_OPTIONS = {"selector": None, "browse": False, "exclusive": F
 cdef class Consumer(Root)
 
 
-cdef object try_all(tuple subs, int64_t *turn, wait_point *points, bint alone):
-    """Try the subscriptions in round robin, beginning with number *turn. Returns an entry or None. ShutDown: all of
-    them would raise it. points: the wait points of `subs`; NULL: no wait came before. alone: for a get of one of the
+cdef object try_all(tuple subs, Credit credit, wait_point *points, bint alone):
+    """Try the subscriptions in round robin, beginning with number credit.turn. Returns an entry or None. ShutDown: all
+    of them would raise it. points: the wait points of `subs`; NULL: no wait came before. alone: for a get of one of the
     Consumer's subscriptions."""
     cdef Subscription s
     cdef acquired_entry t
     cdef wait_point nowhere
-    cdef int64_t first = turn[0]    # other threads of the consumer may change *turn
+    # relaxed because: other threads of the consumer may change it; any number will do
+    cdef int64_t first = mt_load_relaxed_i64(&credit.turn)
     cdef Py_ssize_t n = len(subs), k, i
     cdef int r = MT_EMPTY, live = 0
     nowhere.woken = False
@@ -44,7 +45,8 @@ cdef object try_all(tuple subs, int64_t *turn, wait_point *points, bint alone):
         s = subs[i]
         r = s.take(&t, points + i if points != NULL else &nowhere)
         if r == MT_OK:
-            turn[0] = i + 1
+            if not alone:
+                mt_store_relaxed_i64(&credit.turn, i + 1)       # relaxed because: as above
             return handle_of(s.queue_, &t)
         if r == CLOSED and alone:
             s.refuse(r)
@@ -64,7 +66,6 @@ cdef class Points:
     cdef bint listens           # a listener's
     cdef tuple subs
     cdef wait_point *all        # the credit's, then one per subscription; NULL: before the first try
-    cdef int64_t turn           # for try_all(), if alone
 
     def __dealloc__(self):
         free(self.all)
@@ -103,7 +104,7 @@ cdef class Points:
         """One try: an Entry or None. Forwards the notifications that it does not use."""
         try:
             self.renew()
-            found = try_all(self.subs, &self.turn if self.alone else &self.owner.turn, self.all + 1, self.alone)
+            found = try_all(self.subs, self.credit, self.all + 1, self.alone)
         except BaseException:
             if self.all != NULL:
                 forward_unused(self.all, self.count(), False)
@@ -158,12 +159,8 @@ cdef Points new_points(Credit credit, tuple subs, Consumer owner):
 cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline, bint lingers):
     """get of a Consumer, or of one of its subscriptions. lingers: Empty also if no credit is left; the caller is
     counted (Credit.count_lingering)."""
-    cdef int64_t turn = 0
     cdef int r
-    if owner is not None:
-        found = try_all(owner.usable(), &owner.turn, NULL, False)
-    else:
-        found = try_all(subs, &turn, NULL, True)
+    found = try_all(subs if owner is None else owner.usable(), credit, NULL, owner is None)
     if found is not None:
         return found
     if deadline == ONCE:
@@ -220,10 +217,10 @@ cdef class Consumer(Root):
     """
     cdef Credit credit
     cdef int64_t priority
-    cdef int64_t turn
     cdef mt_atomic_u32 closed_      # is_open()
     cdef bint started
     cdef object listener
+    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.credit = new_credit()
@@ -262,7 +259,7 @@ cdef class Consumer(Root):
     cdef tuple usable(self):
         """Its open subscriptions, for a get. ClosedError: it is closed, or listens."""
         self.check_open()
-        if self.listener is not None:
+        if mt_load_relaxed_u32(&self.credit.listens):       # relaxed because: it is set once, and publishes nothing
             raise ClosedError("the consumer listens: its entries go to the callback")
         return self.open_subs()
 
@@ -363,12 +360,10 @@ cdef class Consumer(Root):
         self.usable()
         listener = Listener(self, callback, executor, _find_or_wait, _end_wait, _report)
         tell_of_forks(listener)
-        with cython.critical_section(self):
-            if self.listener is None:
-                self.listener = listener
-        if self.listener is not listener:
+        if mt_xchg_acq_rel_u32(&self.credit.listens, 1):    # pairs with: itself, in other threads: only one listens
             self.usable()               # raises: another thread was faster
-        self.credit.listens = True
+        with cython.critical_section(self):
+            self.listener = listener
         self.credit.notify()            # waiting gets raise ClosedError
         self.listener.submit()
 
@@ -395,8 +390,10 @@ cdef class Consumer(Root):
         """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
         for a running call of listen(), except from inside it. Idempotent."""
         mt_store_relaxed_u32(&self.closed_, 1)      # relaxed because: see is_open()
-        if self.listener is not None:
-            self.listener.stop()
+        with cython.critical_section(self):
+            listener = self.listener
+        if listener is not None:
+            listener.stop()
         cdef tuple found = self.credit.subscriptions()
         while found:
             for s in found:

@@ -37,6 +37,7 @@ cdef class EntryQueue(Root):
     cdef bint plain             # puts need no prepare()
     cdef bint begun             # __init__ has set the options; written under the order lock
     cdef object key             # of a sorted or last-value queue
+    cdef object __weakref__
     cdef int set_maxsize(self, int64_t maxsize) except -1
     cdef entry *make(self, item, headers, priority, ttl, delay, group, origin, search_range *found) except NULL
     cdef int add_options(self, entry *e, headers, priority, ttl, delay, group, origin, search_range *found) except -1

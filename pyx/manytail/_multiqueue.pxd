@@ -17,6 +17,7 @@ cdef class MultiQueue(Root):
     cdef bint raw
     cdef object choose          # a selection callable, or None
     cdef dict subs              # key -> SubQueue, of those that are attached
+    cdef object __weakref__
     cdef SubQueue attach(self, key, priority, maxsize, weight, enabled, sizer)
     cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1
     cdef object take(self, bint with_key)
@@ -39,6 +40,7 @@ cdef class SubQueue(Root):
     cdef bint raw
     cdef bint direct            # an item is put as it is: neither raw nor with a size
     cdef object sizer           # or None
+    cdef object __weakref__
     cdef int64_t drop_all(self) noexcept
     cdef bint put_slow(self, object item, int64_t deadline, bint front) except -1
     cdef bint put_of_size(self, object item, int64_t size, int64_t deadline, bint front) except -1

@@ -268,6 +268,7 @@ cdef class PubSubQueue(Root):
     ('order 7', ['order 7', 'order 8'], 1)
     """
     cdef ps.pubsub *q
+    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.q = ps.new_pubsub()
@@ -453,6 +454,7 @@ cdef class Subscriber(Root):
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
     cdef list one                   # [None]: see mt_list_reserve_by (pygc.h)
+    cdef object __weakref__
 
     def __cinit__(self, maker=None, queue=None, int64_t start=0, asked=None):
         if maker is not MAKER:

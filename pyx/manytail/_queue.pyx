@@ -104,6 +104,7 @@ cdef class Fifo(Root):
     it."""
     cdef queue *q
     cdef subqueue *s
+    cdef object __weakref__
 
     cdef int open_kernel(self) except -1:
         self.q = new_queue(not MT_FREE_THREADED, True)
@@ -267,18 +268,18 @@ cdef class BaseQueue(Fifo):
     `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
     mode the mutex)."""
     cdef object given_maxsize   # `maxsize` as it was assigned, of any type; used in a critical section
-    cdef int64_t bound          # maxsize as an int; 0: no limit
+    cdef mt_atomic_i64 bound    # maxsize as an int; 0: no limit; written in a critical section
     cdef int hooks              # HOOK_*: which of _init, _qsize, _put and _get the class overrides
     cdef bint overrides_put, overrides_get      # whether the class does: then put_nowait and get_nowait call those
-    cdef bint made              # __init__ was called
-    cdef bint ended             # shutdown() was called; written in a critical section
+    cdef mt_atomic_u32 made     # __init__ was called
+    cdef mt_atomic_u32 ended    # shutdown() was called; written in a critical section
     # Locked mode. Methods change these with the mutex held; users may assign `queue` and `unfinished_tasks` without it.
     cdef Mutex lock             # the mutex, or None in kernel mode; set once, in a critical section
     cdef object container       # `queue`
     cdef object moving          # the item that leaves the kernel and is not in `container` yet, or NOTHING
-    cdef bint moved             # no item is left in the kernel; written in a critical section
+    cdef mt_atomic_u32 moved    # no item is left in the kernel; written with the mutex held
     cdef Condition may_get, may_put, all_done
-    cdef int64_t unfinished
+    cdef mt_atomic_i64 unfinished
 
     def __cinit__(self, *args, **options):
         cdef object cls = type(self)
@@ -289,14 +290,13 @@ cdef class BaseQueue(Fifo):
         self.overrides_get = not any([cls.get is get for get in built_in_gets])
         if self.hooks:
             self.adopt_mutex(Mutex(), None)
-            self.moved = True
+            mt_store_relaxed_u32(&self.moved, True)     # relaxed because: nobody else has it yet
         else:
             self.open_kernel()
 
     def __init__(self, maxsize=0):
-        if self.made:
+        if mt_fetch_add_relaxed_u32(&self.made, 1):         # relaxed because: only its own result counts
             raise RuntimeError(f"{type(self).__name__}.__init__ was called before: make another queue instead")
-        self.made = True
         self.set_bound(maxsize)
         if type(self).maxsize is not BaseQueue.maxsize:     # a class attribute of a subclass hides the property
             self.maxsize = maxsize
@@ -323,18 +323,14 @@ cdef class BaseQueue(Fifo):
         with cython.critical_section(self):
             return self.lock is not None
 
-    cdef bint has_moved(self) noexcept:
-        with cython.critical_section(self):
-            return self.moved
-
-    cdef int enter_locked_mode(self) except -1:
-        """Make the mutex, and return when all items have moved. A caller that holds the mutex returns at once."""
+    cdef BaseQueue enter_locked_mode(self):
+        """Make the mutex, and return this queue when all items have moved. If the caller holds the mutex, at once."""
         if not self.in_locked_mode():
             self.adopt_mutex(Mutex(), deque())
-        if not self.has_moved():
+        if not mt_load_acquire_u32(&self.moved):    # pairs with: mt_store_release in move_items
             self.acquire_mutex()
-            self.release_mutex()
-        return 0
+            self.lock.release()
+        return self
 
     cdef int move_items(self) except -1:
         """Stop the kernel and move its items and its count of unfinished tasks. The mutex is held. Nothing here may run
@@ -347,8 +343,7 @@ cdef class BaseQueue(Fifo):
                     break
             self.container.append(self.moving)
             self.moving = NOTHING
-        with cython.critical_section(self):
-            self.moved = True
+        mt_store_release_u32(&self.moved, True)     # pairs with: mt_load_acquire in enter_locked_mode
         return 0
 
     cdef object take_from_stopped_kernel(self):
@@ -361,7 +356,8 @@ cdef class BaseQueue(Fifo):
             item = head_pop(q, self.s)
             head_popped(q, self.s, 1, True, &to_post)
         else:
-            self.unfinished += head_unfinished(q)
+            # relaxed because: with the mutex held, as all that changes it but an assignment by a user
+            mt_fetch_add_relaxed_i64(&self.unfinished, head_unfinished(q))
             # The kernel has no unfinished task from here on: its task_done() fails, its join() does not wait.
             q.done = q.taken_total
             q.removed_total = head_put_total(q) - q.done
@@ -372,16 +368,12 @@ cdef class BaseQueue(Fifo):
     cdef int acquire_mutex(self) except -1:
         """Acquire the mutex, and complete the move of the items. If that raises, the mutex is released."""
         self.lock.acquire()
-        if not self.moved:
+        if not mt_load_relaxed_u32(&self.moved):        # relaxed because: the mutex is held
             try:
                 self.move_items()
             except BaseException:
                 self.lock.release()
                 raise
-        return 0
-
-    cdef int release_mutex(self) except -1:
-        self.lock.release()
         return 0
 
     cdef bint wait(self, Condition condition, int64_t deadline, int64_t bound) except -1:
@@ -392,32 +384,27 @@ cdef class BaseQueue(Fifo):
     @property
     def mutex(self):
         """The lock under which put and get run, from the first use of this property on. Holding it excludes them."""
-        self.enter_locked_mode()
-        return self.lock
+        return self.enter_locked_mode().lock
 
     @property
     def not_empty(self):
         """The condition of `mutex` that getters wait for."""
-        self.enter_locked_mode()
-        return self.may_get
+        return self.enter_locked_mode().may_get
 
     @property
     def not_full(self):
         """The condition of `mutex` that putters wait for."""
-        self.enter_locked_mode()
-        return self.may_put
+        return self.enter_locked_mode().may_put
 
     @property
     def all_tasks_done(self):
         """The condition of `mutex` that join waits for."""
-        self.enter_locked_mode()
-        return self.all_done
+        return self.enter_locked_mode().all_done
 
     @property
     def queue(self):
         """The container of the items. Hold `mutex` to use it."""
-        self.enter_locked_mode()
-        return self.items()
+        return self.enter_locked_mode().items()
 
     @queue.setter
     def queue(self, value):
@@ -469,7 +456,7 @@ cdef class BaseQueue(Fifo):
     cdef bint put_slow(self, object item, object block, object timeout) except -1:
         """False: no free slot in time."""
         # Without maxsize the standard library does not check timeout.
-        cdef int64_t deadline = NEVER if block and self.bound == 0 else deadline_from(block, timeout)
+        cdef int64_t deadline = NEVER if block and self.current_bound() == 0 else deadline_from(block, timeout)
         cdef int r = MT_SHUTDOWN    # as of a stopped kernel
         if self.q != NULL:
             r = self.put_waiting(item, deadline)
@@ -485,8 +472,8 @@ cdef class BaseQueue(Fifo):
         cdef int64_t bound
         self.acquire_mutex()
         try:
-            while not self.ended:
-                bound = self.bound          # read once: it may be assigned meanwhile, also by _qsize
+            while not self.has_ended():
+                bound = self.current_bound()    # read once: it may be assigned meanwhile, also by _qsize
                 if bound > 0 and self.locked_count() >= bound:
                     if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                         return MT_FULL
@@ -496,7 +483,7 @@ cdef class BaseQueue(Fifo):
                     self._put(item)
                 else:
                     self.items().append(item)
-                self.unfinished += 1
+                mt_fetch_add_relaxed_i64(&self.unfinished, 1)       # relaxed because: as in take_from_stopped_kernel()
                 self.may_get.wake_one()
                 return MT_OK
             return MT_SHUTDOWN
@@ -505,7 +492,7 @@ cdef class BaseQueue(Fifo):
                 self.may_put.wake_one()     # it does not use the free slot that it was woken for
             raise
         finally:
-            self.release_mutex()
+            self.lock.release()
 
     def put_nowait(self, item):
         """put(item, block=False)"""
@@ -547,11 +534,11 @@ cdef class BaseQueue(Fifo):
         self.acquire_mutex()
         try:
             while self.locked_count() == 0:
-                if self.ended:
+                if self.has_ended():
                     raise ShutDown("the queue was shut down and nothing is left to get")
                 if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                     return NOTHING
-                woken = self.wait(self.may_get, deadline, self.bound)
+                woken = self.wait(self.may_get, deadline, self.current_bound())
             item = self._get() if self.hooks & HOOK_GET else self.items().popleft()
             self.may_put.wake_one()
             return item
@@ -560,7 +547,7 @@ cdef class BaseQueue(Fifo):
                 self.may_get.wake_one()     # it does not take the item that it was woken for
             raise
         finally:
-            self.release_mutex()
+            self.lock.release()
 
     def get_nowait(self):
         """get(block=False)"""
@@ -588,10 +575,13 @@ cdef class BaseQueue(Fifo):
             if self.q != NULL:
                 set_maxsize(self.q, self.s, bound, True)    # first: it detaches, which lets another thread in here
             self.given_maxsize = value
-            self.bound = bound
+            mt_store_relaxed_i64(&self.bound, bound)    # relaxed because: see wait_without_mutex (_sync.pyx)
         if self.in_locked_mode():
             self.may_put.wake_all()
         return 0
+
+    cdef int64_t current_bound(self) noexcept:
+        return mt_load_relaxed_i64(&self.bound)     # relaxed because: see set_bound()
 
     def qsize(self):
         """The number of items. Other threads may have changed it when this returns."""
@@ -608,7 +598,7 @@ cdef class BaseQueue(Fifo):
         try:
             return self.locked_count()
         finally:
-            self.release_mutex()
+            self.lock.release()
 
     def empty(self):
         """Whether get would have to wait."""
@@ -616,7 +606,7 @@ cdef class BaseQueue(Fifo):
 
     def full(self):
         """Whether put would have to wait."""
-        cdef int64_t bound = self.bound     # read once: it may be assigned meanwhile
+        cdef int64_t bound = self.current_bound()       # read once: it may be assigned meanwhile
         return bound > 0 and self.size() >= bound
 
     # ----------------------------------------------------------------------------------------------------- tasks
@@ -630,13 +620,13 @@ cdef class BaseQueue(Fifo):
             unlock_take(self.q)
             if not self.in_locked_mode():
                 return n
-        self.enter_locked_mode()
-        return self.unfinished
+        # relaxed because: a user who needs the exact number holds the mutex
+        return mt_load_relaxed_i64(&self.enter_locked_mode().unfinished)
 
     @unfinished_tasks.setter
     def unfinished_tasks(self, value):
         self.enter_locked_mode()
-        self.unfinished = value
+        mt_store_relaxed_i64(&self.unfinished, value)       # relaxed because: as above
 
     def task_done(self):
         """Count one item as done. ValueError: called more often than items were put."""
@@ -645,14 +635,21 @@ cdef class BaseQueue(Fifo):
         if self.in_locked_mode():
             self.acquire_mutex()
             try:
-                if self.unfinished > 0:
-                    self.unfinished -= 1
-                    if self.unfinished == 0:
-                        self.all_done.wake_all()
+                if self.locked_done():
                     return
             finally:
-                self.release_mutex()
+                self.lock.release()
         raise ValueError("task_done() called too many times")
+
+    cdef bint locked_done(self) noexcept:
+        """Count one item as done, with the mutex held. False: there is none."""
+        # relaxed because: as in take_from_stopped_kernel()
+        if mt_load_relaxed_i64(&self.unfinished) <= 0:
+            return False
+        # relaxed because: as above
+        if mt_fetch_add_relaxed_i64(&self.unfinished, -1) == 1:
+            self.all_done.wake_all()
+        return True
 
     def join(self, timeout=None):
         """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
@@ -667,13 +664,13 @@ cdef class BaseQueue(Fifo):
     cdef bint join_locked(self, int64_t deadline) except -1:
         self.acquire_mutex()
         try:
-            while self.unfinished > 0:
+            while mt_load_relaxed_i64(&self.unfinished) > 0:    # relaxed because: as in take_from_stopped_kernel()
                 if deadline != NEVER and mt_now_ns() >= deadline:
                     return False
-                self.wait(self.all_done, deadline, self.bound)
+                self.wait(self.all_done, deadline, self.current_bound())
             return True
         finally:
-            self.release_mutex()
+            self.lock.release()
 
     # ----------------------------------------------------------------------------------------------------- shutdown
     def shutdown(self, immediate=False):
@@ -681,7 +678,8 @@ cdef class BaseQueue(Fifo):
         items, which count as done. Wakes all waiting calls."""
         cdef bint locked
         with cython.critical_section(self):
-            self.ended = True
+            # relaxed because: who misses it in locked mode is woken below, by a thread that has held the mutex
+            mt_store_relaxed_u32(&self.ended, True)
             locked = self.lock is not None
         if not locked:
             shut_queue(self.q, False, True)
@@ -697,21 +695,22 @@ cdef class BaseQueue(Fifo):
         try:
             while immediate and self.locked_count() > 0:
                 gone.append(self._get())
-                if self.unfinished > 0:
-                    self.unfinished -= 1
+                self.locked_done()
         finally:
             if immediate:
                 self.all_done.wake_all()
             self.may_get.wake_all()
             self.may_put.wake_all()
-            self.release_mutex()
+            self.lock.release()
         return 0
 
     @property
     def is_shutdown(self):
         """True from the first shutdown() on."""
-        with cython.critical_section(self):
-            return self.ended
+        return self.has_ended()
+
+    cdef bint has_ended(self) noexcept:
+        return mt_load_relaxed_u32(&self.ended) != 0        # relaxed because: see shutdown()
 
     def _after_fork(self):
         """In the child of a fork."""

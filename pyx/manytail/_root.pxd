@@ -9,7 +9,6 @@ cdef class Root:
     # The name of an entry queue, the key of a sub-queue. Also because an object attribute makes Cython's type one with
     # garbage collection.
     cdef object name_
-    cdef object __weakref__
     cdef int visit(self, visitproc visit, void *arg) noexcept
     cdef void break_cycles(self) noexcept
 

@@ -5,13 +5,18 @@ the base, which is replaced here; so one replacement serves all types. But a typ
 clear_by_breaking_cycles() gives it one. visit() runs with all threads stopped, or with the GIL: it takes no lock and
 changes no reference count.
 
+A weak reference to an object must be dead before an item of it is released: `__dealloc__` runs with a reference to the
+object, so the weak reference would revive it. Cython clears them before the `__dealloc__` of the class that declares
+`__weakref__`, but after those of its subclasses. So each class that needs weak references declares them, and Root does
+not.
+
 What is nested 200,000 deep, a queue in a queue and so on, is freed without recursion: Cython gives a subclass the
 trashcan of its base. Nothing is copied or pickled.
 """
 cimport cython
 from cpython.ref cimport PyObject
 
-from manytail._cpython cimport PyTypeObject, mt_patch_clear, mt_patch_traverse, traverseproc, visitproc
+from manytail._cpython cimport *
 from manytail._lifecycle cimport unpicklable
 
 from types import GenericAlias
@@ -39,8 +44,9 @@ cdef traverseproc base_traverse
 
 
 cdef int traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    cdef int r = base_traverse(self, visit, arg)
-    return r if r else (<Root>self).visit(visit, arg)
+    # Without references it is being freed, and visit() would read what `__dealloc__` has freed. A debug build of
+    # CPython visits it then, because Cython tracks it again for the tp_dealloc of the base.
+    return base_traverse(self, visit, arg) or (Py_REFCNT_raw(self) != 0 and (<Root>self).visit(visit, arg))
 
 
 cdef int clear(PyObject *self) noexcept:

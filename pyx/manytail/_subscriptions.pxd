@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from manytail._c cimport mt_atomic_i64
+from manytail._c cimport mt_atomic_i64, mt_atomic_u32
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
 from manytail._eq cimport acquired_entry, cursor, effects, selector_results, shared_credit, subscription
@@ -24,8 +24,9 @@ ctypedef struct judgement:      # what selectors said about the entry that was j
 @cython.final
 cdef class Credit(Root):
     cdef shared_credit p
-    cdef bint listens           # its Consumer has a listener
+    cdef mt_atomic_u32 listens  # whether its Consumer has a listener
     cdef int64_t lingering      # gets that linger; under the credit's lock
+    cdef mt_atomic_i64 turn     # of the Consumer's gets: the number of the subscription that is tried first
     cdef tuple shared_by        # the open subscriptions of the Consumer; never changed, but replaced
     cdef bint lasts(self) noexcept
     cdef int64_t version(self) noexcept
@@ -33,7 +34,6 @@ cdef class Credit(Root):
     cdef bint replace(self, tuple was, tuple by)
     cdef void interest_changed(self) noexcept
     cdef void count_lingering(self, int64_t change) noexcept
-    cdef bint lingers(self) noexcept
     cdef int notify(self) except -1
 
 
@@ -47,6 +47,7 @@ cdef class Subscription(Root):
     cdef bint open
     cdef bint quiet
     cdef mt_atomic_i64 lingering    # gets that linger; changed under the order lock
+    cdef object __weakref__
     cdef object get_slow(self, int64_t deadline, int r, wait_point *p)
     cdef int refuse(self, int r) except -1
     cdef int take(self, acquired_entry *t, wait_point *p) except -2

@@ -93,8 +93,7 @@ cdef class Credit(Root):
     cdef tuple subscriptions(self):
         """Those that share it. Some may be closed."""
         with cython.critical_section(self):
-            found = self.shared_by
-        return found
+            return self.shared_by
 
     cdef bint replace(self, tuple was, tuple by):
         """Set the subscriptions that share it. False: they are no longer `was`, and nothing has changed."""
@@ -114,20 +113,17 @@ cdef class Credit(Root):
         cdef Subscription s
         for s in self.subscriptions():
             s.interest_changed()
-        if self.lingers():
-            self.notify()               # those that linger return
+        lock_credit(&self.p)
+        cdef bint some_linger = self.lingering != 0
+        unlock_credit(&self.p)
+        if some_linger:
+            self.notify()               # they return
 
     cdef void count_lingering(self, int64_t change) noexcept:
         """A get begins (1) or ends (-1) to linger: it returns when there is no credit, or the Consumer is suspended."""
         lock_credit(&self.p)
         self.lingering += change
         unlock_credit(&self.p)
-
-    cdef bint lingers(self) noexcept:
-        lock_credit(&self.p)
-        cdef bint some = self.lingering != 0
-        unlock_credit(&self.p)
-        return some
 
     cdef int notify(self) except -1:
         cdef effects fx
@@ -395,7 +391,8 @@ cdef class Subscription(Root):
         unlock_and_run_effects(self.queue_, &fx)
 
     cdef bint listens(self) noexcept:
-        return self.credit is not None and self.credit.listens
+        # relaxed because: an entry may be judged just before its Consumer listens
+        return self.credit is not None and mt_load_relaxed_u32(&self.credit.listens) != 0
 
     cdef bint lasts(self) noexcept:
         """is_interested(), for a caller without the lock."""

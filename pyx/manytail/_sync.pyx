@@ -108,7 +108,7 @@ cdef class Event:
     once."""
     cdef mt_lock lock           # guards the other fields
     cdef wait_list waiters
-    cdef bint happened
+    cdef mt_atomic_u32 happened
     cdef int64_t times          # how often set() was called
     cdef object __weakref__
 
@@ -120,13 +120,14 @@ cdef class Event:
 
     def is_set(self):
         """Whether set() was called, and clear() not since."""
-        return self.happened
+        # pairs with: mt_store_release in set: what its caller did before is visible
+        return bool(mt_load_acquire_u32(&self.happened))
 
     def set(self):
         """Wake all waiters. Until clear(), wait() returns at once."""
         cdef wait_node *to_post = NULL
         enter_lock(&self.lock, False, True)
-        self.happened = True
+        mt_store_release_u32(&self.happened, True)      # pairs with: mt_load_acquire in is_set
         self.times += 1
         notify_all(&self.waiters, &to_post)
         leave_lock(&self.lock, False)
@@ -135,7 +136,7 @@ cdef class Event:
     def clear(self):
         """Let wait() wait until the next set()."""
         enter_lock(&self.lock, False, True)
-        self.happened = False
+        mt_store_relaxed_u32(&self.happened, False)     # relaxed because: it publishes nothing
         leave_lock(&self.lock, False)
 
     def wait(self, timeout=None):
@@ -159,7 +160,8 @@ cdef class Event:
 
 cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
     """Whether it is set, or was set since the wait began."""
-    return MT_OK if (<Event>p.of).happened or (<Event>p.of).times != p.events_seen else WAIT
+    # relaxed because: the caller holds the lock of set()
+    return MT_OK if mt_load_relaxed_u32(&(<Event>p.of).happened) or (<Event>p.of).times != p.events_seen else WAIT
 
 
 # -------------------------------------------------------------------------------------------- of a queue in locked mode
@@ -182,12 +184,13 @@ cdef class Mutex:
         """As threading.Lock.acquire."""
         if not self.lock.acquire(blocking, timeout):
             return False
-        self.holder = PyThread_get_thread_ident()
+        # relaxed because: the child of a fork reads it, which has one thread
+        mt_store_relaxed_uptr(&self.holder, PyThread_get_thread_ident())
         return True
 
     def release(self):
         """As threading.Lock.release. RuntimeError: it is not held."""
-        self.holder = 0
+        mt_store_relaxed_uptr(&self.holder, 0)          # relaxed because: as in acquire()
         self.lock.release()
 
     def locked(self):
@@ -201,8 +204,9 @@ cdef class Mutex:
         self.release()
 
     cdef int forget_other_threads(self) except -1:
-        if self.holder != PyThread_get_thread_ident():
-            self.holder = 0
+        # relaxed because: the child has one thread
+        if mt_load_relaxed_uptr(&self.holder) != PyThread_get_thread_ident():
+            mt_store_relaxed_uptr(&self.holder, 0)      # relaxed because: as above
             self.lock._at_fork_reinit()
         return 0
 
@@ -222,7 +226,10 @@ cdef class Condition:
         raise TypeError("cannot copy or pickle a condition: threads of this process wait for it")
 
     def __repr__(self):
-        return f"<Condition of {self.mutex!r}, {self.waiters.n} waiting>"
+        enter_lock(&self.lock, False, True)
+        waiting = self.waiters.n
+        leave_lock(&self.lock, False)
+        return f"<Condition of {self.mutex!r}, {waiting} waiting>"
 
     def acquire(self, *args, **options):
         """Acquire the mutex, as threading.Lock.acquire."""
@@ -269,7 +276,8 @@ cdef class Condition:
     cdef bint wake_one(self) noexcept:
         """Wake the thread that waits longest. False: none waits."""
         cdef wait_node *to_post = NULL
-        if self.waits == 0:         # read without the lock: who waits was counted before it released the mutex
+        # relaxed because: who waits was counted before it released the mutex, which the caller has acquired since
+        if mt_load_relaxed_i64(&self.waits) == 0:
             return False
         enter_lock(&self.lock, False, True)
         self.wake_ups += 1
@@ -286,8 +294,8 @@ cdef class Condition:
         leave_lock(&self.lock, False)
         post(to_post)
 
-    cdef bint wait_until(self, int64_t deadline, const int64_t *number, int64_t expected) except -1:
-        """Wait. Returns whether it was notified. Unless `number` is NULL: do not sleep if *number is not `expected`.
+    cdef bint wait_until(self, int64_t deadline, mt_atomic_i64 *number, int64_t expected) except -1:
+        """Wait. Returns whether it was notified. Unless `number` is NULL: do not sleep if it is not `expected`.
 
         again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
         cdef wait_point p
@@ -313,13 +321,13 @@ cdef int check_held(Condition c, str what) except -1:
 cdef int64_t count_wait(Condition c, int64_t change) noexcept:
     """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
     enter_lock(&c.lock, False, True)
-    c.waits += change
+    mt_fetch_add_relaxed_i64(&c.waits, change)      # relaxed because: the caller holds the mutex
     cdef int64_t wake_ups = c.wake_ups
     leave_lock(&c.lock, False)
     return wake_ups
 
 
-cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const int64_t *number,
+cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, mt_atomic_i64 *number,
                              int64_t expected) except -1:
     cdef long long slice_us = first_slice(True)
     cdef object failure = None
@@ -333,9 +341,9 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, const
         if r == WAIT:
             finish_wait(p, 1, w, False)
         raise
-    # Who changes the number writes it before waking all. Either that has found this waiter, or its use of the list's
-    # lock makes the new number visible here.
-    if r == WAIT and number != NULL and number[0] != expected:
+    # relaxed because: who changes the number writes it before waking all. Either that has found this waiter, or its use
+    # of the list's lock makes the new number visible here.
+    if r == WAIT and number != NULL and mt_load_relaxed_i64(number) != expected:
         finish_wait(p, 1, w, False)
         r = MT_OK if p.woken else MT_TIMEOUT
     if r == WAIT:

@@ -55,6 +55,7 @@ cdef class WorkPool(Root):
     cdef int64_t per_key
     cdef mt_atomic_u32 begun    # how often __init__ was called
     cdef object start, refusal
+    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         self.p.q = new_queue(not MT_FREE_THREADED, True)
@@ -313,6 +314,7 @@ cdef class BaseLane(Root):
     """The items of one key of a pool, in order. Another lane of the same key shares nothing with it."""
     cdef lane ln
     cdef WorkPool pool
+    cdef object __weakref__
 
     def __cinit__(self, *args, **options):
         if not args or not isinstance(args[0], WorkPool):

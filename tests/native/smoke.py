@@ -13,6 +13,7 @@ from collections.abc import Callable
 from queue import Empty, Full
 
 from manytail import ClosedError, Consumer, EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, ShutDown
+from manytail._sync import Condition, Event, Mutex
 from manytail.executor import KeyedExecutor
 from manytail.queue import Queue, SimpleQueue
 
@@ -70,6 +71,126 @@ def multi_queue(new: type, selection: str) -> None:
     join(threads(*[lambda tail=tail: put(tail) for tail in tails]))
     queue.shutdown()
     join(getters)
+
+
+def seen(*looked: object) -> None:
+    """Takes what was looked at."""
+
+
+def beside(looks: Callable[[], object], *works: Callable[[], None]) -> None:
+    """Call `looks`, which changes nothing, again and again in a thread while others work."""
+    over: list[None] = []
+
+    def look():
+        while not over:
+            looks()
+
+    lookers = threads(look)
+    join(threads(*works))
+    over.append(None)
+    join(lookers)
+
+
+def looking_at_a_multi_queue(new: type) -> None:
+    queue = new()
+    tails = [queue.add(key, maxsize=50) for key in range(2)]
+    made.append((queue, tails))
+
+    def put():
+        for item in range(ITEMS):
+            tails[item % 2].put(item)
+
+    def get():
+        for _ in range(ITEMS):
+            queue.get()
+            queue.task_done()
+
+    def change():
+        for number in range(200):
+            tails[1].maxsize = 50 + number
+            tails[1].priority = number % 2
+            tails[1].weight = 1 + number % 3
+
+    def look():
+        seen(repr(queue), queue.qsize(), queue.empty(), queue.is_shutdown, queue.stats())
+        for tail in tails:
+            seen(repr(tail), tail.qsize(), tail.size, tail.remaining(), tail.empty(), tail.full(), tail.attached)
+            seen(tail.maxsize, tail.priority, tail.weight, tail.enabled)
+
+    beside(look, put, get, change)
+
+
+def looking_at_a_queue(queue) -> None:
+    """Not at `maxsize`, which the interpreter's critical sections guard."""
+    made.append(queue)
+
+    def put():
+        for item in range(ITEMS):
+            queue.put(item)
+
+    def get():
+        for _ in range(ITEMS):
+            queue.get()
+            queue.task_done()
+
+    def change():
+        for number in range(200):
+            queue.maxsize = 20 + number
+
+    def look():
+        seen(queue.qsize(), queue.empty(), queue.full(), queue.unfinished_tasks, queue.is_shutdown)
+
+    beside(look, put, get, change)
+
+
+def looking_at_a_pub_sub() -> None:
+    queue = PubSubQueue(maxsize=100)
+    subscriber = queue.subscribe()
+    made.append((queue, subscriber))
+
+    def publish():
+        for item in range(ITEMS):
+            queue.publish(item)
+
+    def read():
+        for _ in range(ITEMS):
+            subscriber.get()
+
+    def change():
+        for number in range(200):
+            queue.maxsize = 100 + number
+
+    def look():
+        seen(repr(queue), queue.qsize(), queue.subscribers, queue.maxsize, queue.is_shutdown, queue.stats())
+        seen(repr(subscriber), subscriber.position, subscriber.lag, subscriber.closed)
+
+    beside(look, publish, read, change)
+
+
+def looking_at_events() -> None:
+    event, mutex = Event(), Mutex()
+    changed = Condition(mutex)
+    made.append((event, mutex, changed))
+
+    def happen():
+        for _ in range(200):
+            event.set()
+            event.clear()
+
+    def wait():
+        for _ in range(200):
+            with changed:
+                changed.wait(0.0001)
+
+    def notify():
+        for _ in range(200):
+            with changed:
+                changed.notify()
+
+    def look():
+        seen(event.is_set(), repr(changed), repr(mutex))
+
+    beside(look, happen, wait, notify)
 
 
 def lingering() -> None:
@@ -200,10 +321,14 @@ def looking_at_an_entry_queue() -> None:
     def look():
         while not alone.closed:
             made.append([repr(queue), queue.is_shutdown, queue.maxsize, *(entry.expires_at for entry in entries)])
+            seen(queue.qsize(), queue.depth(), queue.stats(), *(entry.state for entry in entries))
+            for it in (alone, shared):
+                seen(repr(it), it.unacked, it.prefetch, it.interest)
+            seen(repr(consumer), consumer.unacked)
             queue.maintain()
 
     lookers = threads(look)
-    takers = threads(lambda: take(alone), lambda: take(consumer))
+    takers = threads(lambda: take(alone), lambda: take(consumer), lambda: take(consumer))
     join(threads(put))
     queue.shutdown()
     for closes in (shared, alone):
@@ -242,6 +367,11 @@ def main() -> None:
     for queue in (SimpleQueue(), Queue(), Queue(20)):
         of_the_standard_library(queue)
     pub_sub()
+    looking_at_a_multi_queue(MultiQueue)
+    looking_at_a_multi_queue(IndexMultiQueue)
+    looking_at_a_queue(Queue(20))
+    looking_at_a_pub_sub()
+    looking_at_events()
     entry_queue()
     looking_at_an_entry_queue()
     executor()

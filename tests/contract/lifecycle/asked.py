@@ -309,10 +309,50 @@ def collected_unclosed(sample: Sample) -> None:
     unraisable.clear()
 
 
+def ways_to_own(sample: Sample) -> list[Any]:
+    """Functions that make an object of the class, or of a subclass of it, that refers to an item."""
+    ways = list(sample.owns)
+    if sample.put:
+        made = [sample.make]
+        if sample.base:
+            derived = type("Derived", (type(sample.make()),), {})
+            made.append(lambda: derived(*(sample.init or ()), **(sample.options or {})))
+        ways += [lambda item, make=make: owner_by_put(sample, make(), item) for make in made]
+    return ways
+
+
+def owner_by_put(sample: Sample, it: Any, item: Any) -> Any:
+    if hasattr(it, "setdefault"):
+        it.setdefault("k")
+    sample.put(it, item)  # type: ignore[misc]
+    return it
+
+
+def dead_before_what_it_owns(sample: Sample) -> None:
+    """The finalizer of an item does not reach its owner: that would revive what is half freed."""
+    found: list[Any] = []
+
+    class Item:
+        owner: Any = None
+
+        def __del__(self) -> None:
+            found.append(self.owner())
+
+    for make in ways_to_own(sample):
+        item = Item()
+        it = make(item)
+        item.owner = weakref.ref(it)
+        end(sample, it)
+        del item, it
+        gc.collect()
+        assert found == [None], found
+        found.clear()
+
+
 QUESTIONS = [
     init_again, init_again_in_two_threads, made_by_new_alone, used_after_close, weakly_referenced, not_copied,
     collected_in_a_cycle, collected_half_iterated, cleared_in_any_order, exhausted_stays_exhausted,
-    subclassed_with_hostile_overrides, collected_unclosed,
+    subclassed_with_hostile_overrides, collected_unclosed, dead_before_what_it_owns,
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from manytail import ClosedError
@@ -27,6 +28,7 @@ class Sample:
     options: Any = None                             # keyword arguments of __init__
     close: str = ""                                 # the method that ends it
     put: Callable[[Any, Any], Any] | None = None    # (object, item): makes it own an item
+    owns: tuple[Callable[[Any], Any], ...] = ()     # (item): an object that owns the item in another way
     base: bool = False                              # users may subclass it
     has_init: bool = True                           # False: its __init__ is object's, as the standard library's
     lives: str = ""                                 # other objects keep it until this method is called
@@ -116,12 +118,64 @@ def own(queue: Any, item: Any) -> None:
     queue.put(item)
 
 
+def holder(item: Any) -> Callable[..., Any]:
+    """A callable that owns an item."""
+    return partial(print, item)
+
+
+def by_selection(kind: str) -> Callable[[Any], Any]:
+    return lambda item: getattr(importlib.import_module("manytail"), kind)(selection=holder(item))
+
+
+def by_sizer(item: Any) -> Any:
+    import manytail
+
+    return manytail.MultiQueue().add("k", sizer=holder(item))
+
+
+def by_dead_letter(item: Any) -> Any:
+    return entry_queue("EntryQueue", dead_letter=holder(item))
+
+
+def entry_of(item: Any) -> Any:
+    queue = entry_queue("EntryQueue", maxsize=1, overflow="drop_oldest")
+    handle = queue.put(item, origin=[item], headers={"of": item})
+    queue.put(None)
+    return handle
+
+
+def by_selector(item: Any) -> Any:
+    return entry_queue("EntryQueue").subscribe(selector=holder(item))
+
+
+def subscriber_of(item: Any) -> Any:
+    queue = pubsub()
+    subscriber = queue.subscribe()
+    queue.publish(item)
+    return subscriber
+
+
+def by_priority(item: Any) -> Any:
+    queue = stdlib_queue("PriorityQueue")()
+    queue.put(item)
+    return queue
+
+
 SAMPLES = {
-    "manytail.MultiQueue": Sample(multiqueue("MultiQueue"), put=lambda q, item: q["k"].put(item), base=True),
-    "manytail.IndexMultiQueue": Sample(multiqueue("IndexMultiQueue"), base=True),
-    "manytail.SubQueue": Sample(subqueue, None, put=own),
-    "manytail.Entry": Sample(entry, None),
-    "manytail.EntryQueue": Sample(lambda: entry_queue("EntryQueue"), ("q",), put=own, base=True),
+    "manytail.MultiQueue": Sample(
+        multiqueue("MultiQueue"),
+        put=lambda q, item: q["k"].put(item),
+        owns=(by_selection("MultiQueue"),),
+        base=True,
+    ),
+    "manytail.IndexMultiQueue": Sample(
+        multiqueue("IndexMultiQueue"), owns=(by_selection("IndexMultiQueue"),), base=True
+    ),
+    "manytail.SubQueue": Sample(subqueue, None, put=own, owns=(by_sizer,)),
+    "manytail.Entry": Sample(entry, None, owns=(entry_of,)),
+    "manytail.EntryQueue": Sample(
+        lambda: entry_queue("EntryQueue"), ("q",), put=own, owns=(by_dead_letter,), base=True
+    ),
     "manytail.PriorityEntryQueue": Sample(lambda: entry_queue("PriorityEntryQueue"), ("q",), put=own, base=True),
     "manytail.SortedEntryQueue": Sample(
         lambda: entry_queue("SortedEntryQueue", key=key), ("q",), {"key": key}, put=own, base=True
@@ -129,13 +183,17 @@ SAMPLES = {
     "manytail.LastValueQueue": Sample(
         lambda: entry_queue("LastValueQueue", key=key), ("q",), {"key": key}, put=own, base=True
     ),
-    "manytail.Subscription": Sample(lambda: entry_queue("EntryQueue").subscribe(), None, close="close"),
+    "manytail.Subscription": Sample(
+        lambda: entry_queue("EntryQueue").subscribe(), None, owns=(by_selector,), close="close"
+    ),
     "manytail.Consumer": Sample(consumer, close="close"),
     "manytail.PubSubQueue": Sample(pubsub, base=True),
-    "manytail.Subscriber": Sample(lambda: pubsub().subscribe(), None, close="close"),
+    "manytail.Subscriber": Sample(
+        lambda: pubsub().subscribe(), None, owns=(subscriber_of,), close="close"
+    ),
     "manytail.queue.Queue": Sample(stdlib_queue("Queue"), put=own, base=True),
     "manytail.queue.LifoQueue": Sample(stdlib_queue("LifoQueue"), put=own, base=True),
-    "manytail.queue.PriorityQueue": Sample(stdlib_queue("PriorityQueue"), base=True),
+    "manytail.queue.PriorityQueue": Sample(stdlib_queue("PriorityQueue"), owns=(by_priority,), base=True),
     "manytail.queue.SimpleQueue": Sample(stdlib_queue("SimpleQueue"), put=own, base=True, has_init=False),
     "manytail.executor.KeyedExecutor": Sample(executor, (1,), base=True),
     "manytail.executor.Lane": Sample(lane, None),
