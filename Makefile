@@ -31,7 +31,7 @@ ARGS ?=
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST = -m pytest --numprocesses=$(WORKERS) --max-worker-restart=0 --durations=25
 
-.PHONY: help demo test test-long test-spark-matrix check docs bench microbench rivals lint typecheck test-freethreaded test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
+.PHONY: help demo test test-long test-spark-matrix check docs bench microbench rivals lint typecheck test-freethreaded test-debug test-platforms test-rabbitmq stress wakeups simulate fuzz soak tsan asan model mutants instructions dist wheels test-wheels clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -111,6 +111,15 @@ platforms-tested:
 
 test-rabbitmq: $(MADE)/dev ## the broker's tests that go through pika to a RabbitMQ server too, on a server of its own
 	@$(BIN)/python tools/rabbitmq.py $(BIN)/python -m pytest tests/broker -m rabbitmq $(ARGS); $(CHECKED)
+
+# A debug build of CPython checks what a release does not: it visits what is being freed. It loads the modules that a
+# release loads, and what is installed in .venv.
+DEBUG_PATH = $(CURDIR)/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+test-debug: $(MADE)/dev ## run tests of entry queues and life cycles in a debug build of CPython (ARGS=tests/contract: others)
+	@echo "--> running tests in a debug build of CPython"
+	@python=$$(tools/debug_python.sh $(BIN)/python); status=$$?; \
+	if [ $$status = 3 ]; then echo "--> SKIPPED test-debug: see the line above"; exit 0; fi; \
+	[ $$status = 0 ] && $(REPEATED) PYTHONPATH=$(DEBUG_PATH) $$python $(PYTEST) $(or $(ARGS),tests/core/entries tests/contract/lifecycle)
 
 # Both interpreters, once test-freethreaded has made the second.
 BOTH = $(BIN)/python $(wildcard .venv-ft/bin/python)

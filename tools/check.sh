@@ -41,7 +41,7 @@ run .venv/made/dev
 begin platforms-built
 run test
 end platforms-built # before what installs packages, too
-run -j3 --output-sync=target platforms-tested lint typecheck docs
+run -j3 --output-sync=target platforms-tested lint typecheck docs test-debug
 run test-freethreaded
 # Each of these waits, or uses one core, for most of its time.
 run -j3 --output-sync=target asan stress tsan test-rabbitmq
