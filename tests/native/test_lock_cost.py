@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.threads import DEADLINE
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("gcc") or shutil.which("clang")
@@ -20,5 +21,5 @@ def test_an_unlock_does_not_walk_over_the_waiters(tmp_path):
     flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize-coverage=trace-pc"]
     source = HERE / "lock_cost.c"
     subprocess.run([COMPILER, *flags, f"-I{HERE.parents[1] / 'include'}", source, "-o", program], check=True)
-    few, many = (float(subprocess.check_output([program, str(waiters)])) for waiters in (10, 1000))
+    few, many = (float(subprocess.check_output([program, str(waiters)], timeout=DEADLINE)) for waiters in (10, 1000))
     assert 0 < many <= 1.1 * few
