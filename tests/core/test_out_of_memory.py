@@ -2,8 +2,9 @@
 
 Each test repeats a call. First its first allocation fails, then its second, and so on until none does.
 
-Where random allocations of a whole program failed instead, six crashes ended in CPython's own do_warn (_warnings.c), which
-makes a warning. There is nothing of ours in them: a program that only leaves a file unclosed does not survive that either.
+Where random allocations of a whole program failed instead, six crashes ended in CPython's own do_warn (_warnings.c),
+which makes a warning. Nothing of ours is in them: a program that only leaves a file unclosed does not survive that
+either.
 """
 import asyncio
 import gc
