@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,9 @@ KINDS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": plain,
     "debug mode": in_debug_mode,
 }
+if hasattr(sys, "gettotalrefcount"):
+    # A debug build of CPython aborts where that mode shows a slow coroutine of Cython, whose frame is not as others.
+    del KINDS["debug mode"]
 if hasattr(asyncio, "eager_task_factory"):
     KINDS["eager tasks"] = with_eager_tasks
 with contextlib.suppress(ImportError):  # it has no wheel for Windows, nor for an interpreter without the GIL
