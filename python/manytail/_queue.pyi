@@ -10,49 +10,109 @@ from manytail._sync import Condition, Mutex
 _T = TypeVar("_T")
 _Q = TypeVar("_Q", bound=type[Any])
 
-def define_put_and_get(cls: _Q) -> _Q: ...
+def define_put_and_get(cls: _Q) -> _Q:
+    """A decorator for the public subclass. Gives it put and get of its own, because the interpreter calls those faster
+    than inherited ones.
+    """
 
 @disjoint_base
 class Fifo(Generic[_T]):
+    """The base of the queues: a kernel with one sub-queue. `q` and `s` are NULL if the class overrides hooks.
+
+    Each class defines put and get itself: the interpreter calls a built-in method fastest on the type that defines
+    it.
+    """
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> NoReturn: ...
 
 class SimpleQueue(Fifo[_T]):
+    """A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
+
+    put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
+    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
+    Python code runs.
+    """
     def __init__(self) -> None: ...
-    def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None: ...
-    def put_nowait(self, item: _T) -> None: ...
-    def get(self, block: bool = True, timeout: float | None = None) -> _T: ...
-    def get_nowait(self) -> _T: ...
-    def qsize(self) -> int: ...
-    def empty(self) -> bool: ...
+    def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
+        """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
+    def put_nowait(self, item: _T) -> None:
+        """put(item)"""
+    def get(self, block: bool = True, timeout: float | None = None) -> _T:
+        """Take the next item, waiting for one if the queue is empty.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Empty: nothing came in time. ValueError: timeout is negative or NaN.
+        """
+    def get_nowait(self) -> _T:
+        """get(block=False)"""
+    def qsize(self) -> int:
+        """The number of items. Other threads may have changed it when this returns."""
+    def empty(self) -> bool:
+        """Whether get would have to wait."""
 
 @disjoint_base
 class BaseQueue(Fifo[_T]):
+    """A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
+
+    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one
+    lets putters that wait go on.
+
+    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue
+    slower for good: from then on each put and get takes the mutex. In a subclass that overrides `_init`, `_qsize`,
+    `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
+    mode the mutex).
+    """
     maxsize: int
     queue: Any
     unfinished_tasks: int
     def __init__(self, maxsize: int = 0) -> None: ...
     @property
-    def mutex(self) -> Mutex: ...
+    def mutex(self) -> Mutex:
+        """The lock under which put and get run, from the first use of this property on. Holding it excludes them."""
     @property
-    def not_empty(self) -> Condition: ...
+    def not_empty(self) -> Condition:
+        """The condition of `mutex` that getters wait for."""
     @property
-    def not_full(self) -> Condition: ...
+    def not_full(self) -> Condition:
+        """The condition of `mutex` that putters wait for."""
     @property
-    def all_tasks_done(self) -> Condition: ...
+    def all_tasks_done(self) -> Condition:
+        """The condition of `mutex` that join waits for."""
     @property
-    def is_shutdown(self) -> bool: ...
+    def is_shutdown(self) -> bool:
+        """True from the first shutdown() on."""
     def _init(self, maxsize: int) -> None: ...
     def _qsize(self) -> int: ...
     def _put(self, item: _T) -> None: ...
     def _get(self) -> _T: ...
-    def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None: ...
-    def put_nowait(self, item: _T) -> None: ...
-    def get(self, block: bool = True, timeout: float | None = None) -> _T: ...
-    def get_nowait(self) -> _T: ...
-    def qsize(self) -> int: ...
-    def empty(self) -> bool: ...
-    def full(self) -> bool: ...
-    def task_done(self) -> None: ...
-    def join(self, timeout: float | None = None) -> bool: ...
-    def shutdown(self, immediate: bool = False) -> None: ...
+    def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
+        """Append an item, waiting for a free slot if the queue is full.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Without maxsize both are
+        ignored. Full: no free slot in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout
+        is negative or NaN. Nothing is put when it raises.
+        """
+    def put_nowait(self, item: _T) -> None:
+        """put(item, block=False)"""
+    def get(self, block: bool = True, timeout: float | None = None) -> _T:
+        """Take the next item, waiting for one if the queue is empty.
+
+        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
+        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN.
+        """
+    def get_nowait(self) -> _T:
+        """get(block=False)"""
+    def qsize(self) -> int:
+        """The number of items. Other threads may have changed it when this returns."""
+    def empty(self) -> bool:
+        """Whether get would have to wait."""
+    def full(self) -> bool:
+        """Whether put would have to wait."""
+    def task_done(self) -> None:
+        """Count one item as done. ValueError: called more often than items were put."""
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
+    def shutdown(self, immediate: bool = False) -> None:
+        """Accept no more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True removes all
+        items, which count as done. Wakes all waiting calls.
+        """

@@ -37,6 +37,7 @@ BLOCK = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 # What belongs to others: the standard library's names that stand in no block, pika, Spark, other libraries, settings.
 FOREIGN = set(
     """
+    patch_all get_hub apply JAVA_HOME JAVA_GATEWAY_EXITED PYSPARK_PYTHON
     QueueListener ThreadPoolExecutor as_completed gather to_thread run_in_executor wrap_future unraisablehook
     partial _exit __cause__ __arrow_c_stream__ decode test_queue README synchronous AMQPConnectionWorkflow
     BaseConnection BlockingChannel BodyTooLongError CLASS INDEX DEFAULT_ FLAG_ SSLOptions ConnectionOpenAborted

@@ -1,9 +1,11 @@
 """What an editor shows of a name: jedi reads the sources, and pyright the stubs; `help` has what the module has."""
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
+from support.process import run_command
 
 import manytail
 
@@ -29,6 +31,21 @@ def test_the_stub_has_the_docstring_once(name: str) -> None:
     assert "Options: those of" not in text
     if name != "aconcurrent_map":
         assert "\nmax_in_flight: " in text
+
+
+def test_the_stubs_of_compiled_queues_have_their_docstrings() -> None:
+    tool = Path(__file__).parents[2] / "tools" / "stub_docstrings.py"
+    ran = run_command(sys.executable, tool, "--check")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    stub = (STUB.parents[1] / "_multiqueue.pyi").read_text(encoding="utf-8")
+    assert "Many sub-queues, got from as one" in stub
+
+
+@pytest.mark.thread_unsafe(reason="jedi has a cache of the process")
+def test_jedi_shows_the_prose_of_a_compiled_method() -> None:
+    jedi = pytest.importorskip("jedi", reason="the free-threaded interpreter has no IPython")
+    (found,) = jedi.Script("from manytail import MultiQueue\nMultiQueue.setdefault").help(2, 14)
+    assert "made atomically if missing" in found.docstring()
 
 
 def test_inspect_shows_the_options_of_map_arrow() -> None:
