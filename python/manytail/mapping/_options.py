@@ -119,13 +119,16 @@ def check_remember(option: str, value: Any) -> Any:
 
 def remembering(fn: Any, value: Any) -> Shared | None:
     """The Shared that `remember` names. Of a path: with the name of fn."""
+    from ._fingerprint import fingerprint
     from ._shared import Shared, name_of
 
     if value is None or isinstance(value, Shared):
         return value
     name = name_of(fn)
     try:
-        return Shared(value, name)
+        shared = Shared(value, name)
+        shared._fingerprint = fingerprint(fn)
+        return shared
     except ValueError as error:  # of an argument that the user has not named
         raise ValueError(f"remember: {str(error).removeprefix('where: ')}") from None
 
@@ -260,12 +263,13 @@ class Options:
     )  # fmt: skip
     remember: Shared | None = option(
         "str | PathLike[str] | Shared | None", None, """a Shared; or a path or URL, which stands for Shared(path, module
-        and name of fn). Results are looked up there (in bulk, at most 1 s before the call or before a slot that it
-        missed), and new ones recorded (at most 0.5 s or 200 results after they came, and before the map ends). An item
-        whose result was recorded when it was looked up is not called. After a kill -9 at most the calls that ran and
-        that last group are paid for twice. Failures are not recorded. Items are told apart by their idempotency key. A
-        result that the codec refuses is emitted, not recorded, and logged once. While the database is away no call
-        starts; after its outage_timeout the map fails with SharedUnavailable.""",
+        and name of fn); then a UserWarning says once if fn has changed since results were recorded. Results are looked
+        up there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most
+        0.5 s or 200 results after they came, and before the map ends). An item whose result was recorded when it was
+        looked up is not called. After a kill -9 at most the calls that ran and that last group are paid for twice.
+        Failures are not recorded. Items are told apart by their idempotency key. A result that the codec refuses is
+        emitted, not recorded, and logged once. While the database is away no call starts; after its outage_timeout the
+        map fails with SharedUnavailable.""",
         check_remember,
     )  # fmt: skip
     setup: Callable[[], Any] | None = option(

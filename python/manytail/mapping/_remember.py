@@ -38,6 +38,7 @@ from manytail._sync import Event, Held
 from . import _codec, _logs
 from ._errors import add_note, message_of, shortened
 from ._exit import steps
+from ._fingerprint import check_function
 from ._item import Item, Work
 from ._threads import Thread
 from ._types import SharedUnavailable
@@ -418,6 +419,8 @@ class Memory:
             if not self._agreed:
                 store.agree(codec_name(self._codec), self._codec.schema if self._in_bulk else "", self.patience)
                 self._agreed = True
+                if self._shared._fingerprint is not None:
+                    check_function(store, repr(self._shared), self._shared._fingerprint, self.patience)
             ages: list[float] = []
             found = store.look_up(ids, self.patience, ages)
         except SharedUnavailable:

@@ -73,6 +73,8 @@ class Shared:
         self._outage_timeout = _checks.finite("outage_timeout", outage_timeout, positive=True)
         self._stores: dict[int, Store] = {}
 
+    _fingerprint: str | None = None  # of the fn that a path is named after; `remembering` sets it
+
     @property
     def name(self) -> str:
         """The name under which results, rates and budgets are kept."""
