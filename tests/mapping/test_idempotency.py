@@ -102,6 +102,7 @@ def test_a_key_from_before_modules_counted_is_no_key_now():
     assert idempotency_key(Request(1)) != "87af4aedbfdfdd507ad1b48be6acd309"
 
 
+@pytest.mark.thread_unsafe(reason="writes a program")
 def test_a_class_of_a_program_has_the_name_that_others_import_it_by(tmp_path):
     program = tmp_path / "jobs.py"
     program.write_text(

@@ -234,6 +234,7 @@ def test_only_a_class_with_these_fields_is_made(module, qualname, names):
     assert "antigravity" not in sys.modules  # nothing was imported
 
 
+@pytest.mark.thread_unsafe(reason="writes a program")
 def test_a_class_of_a_program_is_found_where_it_is_imported(tmp_path):
     """And the other way: a result that a module has recorded is read by the program of that name."""
     (tmp_path / "jobs.py").write_text(

@@ -38,8 +38,9 @@ def shortened(value: Any) -> str:
 
 
 def set_cause(error: BaseException, cause: BaseException | None) -> None:
-    """`error.__cause__ = cause`, also where the class refuses it."""
-    object.__setattr__(error, "__cause__", cause)
+    """`error.__cause__ = cause`, also where a method of the class refuses it."""
+    with suppress(Exception):  # the class has its own `__cause__`
+        object.__setattr__(error, "__cause__", cause)
 
 
 def add_note(error: BaseException, note: str) -> None:

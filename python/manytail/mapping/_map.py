@@ -443,7 +443,8 @@ class Results(Iterator[_R]):
         return self
 
     def __next__(self) -> _R:
-        self._refuse_in_child()
+        if self._is_parents:
+            self._refuse_in_child()
         try:
             for _ in iter(self._take_turn, False):  # a `for`, as in `Runner.settle`
                 try:
