@@ -128,12 +128,13 @@ def test_progress_without_a_standard_error_shows_nothing(monkeypatch, broken, wo
 class Numbers:
     """Its iterator is an asynchronous generator."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = 10**6) -> None:
+        self.length = length
         self.closed = 0
 
     async def __aiter__(self) -> AsyncIterator[int]:
         try:
-            for number in range(10**6):
+            for number in range(self.length):
                 yield number
         finally:
             await asyncio.sleep(0)
@@ -166,14 +167,12 @@ def test_an_asynchronous_input_is_closed_where_the_consumer_leaves(way, nested):
 
 
 def test_an_asynchronous_input_that_ends_is_closed_once():
-    numbers = Numbers()
+    numbers = Numbers(100)
 
-    async def main() -> None:
-        async for result in aconcurrent_map(double, numbers, max_in_flight=32):
-            if result == 20:
-                break
+    async def main() -> list[int]:
+        return [result async for result in aconcurrent_map(double, numbers, max_in_flight=32)]
 
-    asyncio.run(main())
+    assert asyncio.run(main()) == [2 * number for number in range(100)]
     assert numbers.closed == 1
 
 
