@@ -114,10 +114,11 @@ class SparkHost(Host):
 
 def raisable(error: BaseException, note: str | None) -> Exception:
     """The exception to fail a task with. SystemExit and the like would end the Python worker, StopIteration cannot
-    leave a generator, and some classes refuse a note, such as a frozen dataclass: they are wrapped. What cannot be
+    leave a generator, and some classes refuse attributes, such as a frozen dataclass: they are wrapped. What cannot be
     written as UTF-8 (lone surrogates) is replaced: PySpark's worker would fail to report it, and the job would hang."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         with suppress(Exception):
+            error.__traceback__ = error.__traceback__  # as contextlib sets it, in PySpark and here
             if note is not None and note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
             "".join(traceback.format_exception(error)).encode()
