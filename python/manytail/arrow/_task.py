@@ -231,7 +231,7 @@ def new_rows(batch: Any, count: int) -> list[Any]:
         row = Row.__new__(Row)
         row.read = read
         row.batch, row.index = batch, index
-        row.key, row.priority, row.attempts, row.deferred = None, 0, 0, None
+        row.number, row.key, row.priority, row.attempts, row.deferred = None, None, 0, 0, None
         row.done = row.known = row.fatal = False
         row.result = row.error = None
         rows.append(row)

@@ -107,13 +107,13 @@ def concurrent_map(
     another type fails the item with TypeError.
     dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
     `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
-    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
-    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
-    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
-    recorded. Items are told apart by their idempotency key. A result that the codec refuses is emitted, not recorded,
-    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
-    SharedUnavailable.
+    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
+    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
+    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
+    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
+    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
+    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
+    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one.
@@ -317,13 +317,13 @@ class Caller(Generic[_T, _R]):
     another type fails the item with TypeError.
     dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
     `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
-    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
-    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
-    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
-    recorded. Items are told apart by their idempotency key. A result that the codec refuses is emitted, not recorded,
-    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
-    SharedUnavailable.
+    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
+    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
+    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
+    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
+    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
+    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
+    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one.
@@ -430,13 +430,13 @@ class AsyncCaller(Generic[_T, _R]):
     another type fails the item with TypeError.
     dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
     `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn). Results are looked up
-    there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most 0.5 s
-    or 200 results after they came, and before the map ends). An item whose result was recorded when it was looked up is
-    not called. After a kill -9 at most the calls that ran and that last group are paid for twice. Failures are not
-    recorded. Items are told apart by their idempotency key. A result that the codec refuses is emitted, not recorded,
-    and logged once. While the database is away no call starts; after its outage_timeout the map fails with
-    SharedUnavailable.
+    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
+    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
+    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
+    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
+    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
+    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
+    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
     setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
     passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
     called, if it has one.
