@@ -1,11 +1,13 @@
 """The scheduler and its parts, alone and without a clock: what the simulation (tests/simulation) does not draw."""
 
+import math
+import re
 from collections import deque
 from typing import Any
 
 import pytest
 
-from manytail import Batch, Breaker, Budget, Concurrency, Rate, Retry, RetryLater
+from manytail import Batch, Breaker, Budget, Concurrency, Empty, Rate, Retry, RetryLater
 from manytail.mapping._admission import Admission, PriorityLabels
 from manytail.mapping._item import Item, ItemBatch, Lane, Unfit
 from manytail.mapping._options import Options
@@ -13,13 +15,16 @@ from manytail.mapping._scheduler import Kind, Scheduler, Verdict
 from manytail.mapping._window import WINDOW_LIMIT
 
 
-@pytest.mark.parametrize("defer", [1.0, 600.0])
-def test_a_deferral_without_a_key_pauses_the_rates_of_the_map_for_all_that_keep_them(defer: float) -> None:
+@pytest.mark.parametrize("deferred", [None, 6.0])
+def test_a_deferral_without_a_key_pauses_the_rates_of_the_map_for_all_that_keep_them(deferred: float | None) -> None:
     """Also if the item has been deferred for too long. Limits of other kinds do not pause."""
     rates, money, later = (Rate(1e9), Rate(1e9)), Budget(1e9), RetryLater(5)
-    scheduler = Scheduler(Options(retry=Retry(0, defer=defer), errors="return", limits=(*rates, money)))
-    dispatched(scheduler, [Item(0)])
+    scheduler = Scheduler(Options(retry=Retry(0, defer=10), errors="return", limits=(*rates, money)))
+    item = Item(0)
+    item.deferred, item.deferral = deferred, (1, later)
+    dispatched(scheduler, [item])
     _ends_with(scheduler, later)
+    assert bool(scheduler.output) is (deferred is not None)
     for limit, starts in ((rates[0], False), (rates[1], False), (money, True)):
         other = Scheduler(Options(limits=(limit,)))
         dispatched(other, [Item(1)])
@@ -34,6 +39,190 @@ def _ends_with(scheduler: Scheduler, error: BaseException) -> None:
     call = scheduler.ready.get_nowait()
     call.attempts += 1
     scheduler.failed(call, scheduler.judge(call, error, 0.0), 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- deferrals
+GATES: list[dict[str, Any]] = [{}, {"limits": (Concurrency(1e9),)}, {"keyed": True}, {"batch": Batch(1)}]
+with_and_without_gates = pytest.mark.parametrize("options", GATES, ids=lambda options: ", ".join(options) or "plain")
+
+
+class Deferring:
+    """A map on a virtual clock, whose calls are all deferred at once."""
+
+    def __init__(self, later: RetryLater | None, items: int, **options: Any) -> None:
+        self.scheduler = Scheduler(Options(**{"workers": 64, "errors": "return", **options}))
+        self.later, self.now, self.calls = later, 0.0, 0
+        self.scheduler.assign(made := [Item(number, "key") for number in range(items)])
+        self.scheduler.arrived(made, 0.0)
+
+    def start(self) -> list[Any]:
+        """The calls that start now."""
+        scheduler, started = self.scheduler, []
+        while True:
+            if scheduler.gate is not None:
+                scheduler.dispatch(self.now)
+            try:
+                call = scheduler.ready.get_nowait()
+            except Empty:
+                return started
+            if scheduler.gate is not None:
+                assert not scheduler.gate.late(call, self.now)
+            call.attempts += 1
+            started.append(call)
+
+    def end(self, call: Any) -> None:
+        """The call is deferred."""
+        scheduler, self.calls = self.scheduler, self.calls + 1
+        if isinstance(call, ItemBatch):
+            verdicts = scheduler.judge_batch(call, self.later, 0.0)
+            assert isinstance(verdicts, list)
+            scheduler.returned(call, verdicts, self.now)
+        else:
+            scheduler.failed(call, scheduler.judge(call, self.later, 0.0), self.now)
+
+    def run(self, until: float) -> None:
+        while self.now < until:
+            while calls := self.start():
+                for call in calls:
+                    self.end(call)
+                if self.calls > 5_000 or self.scheduler.halted:
+                    return
+            if self.scheduler.wake_at == math.inf:
+                return
+            self.now = max(self.now, self.scheduler.wake_at)
+            self.scheduler.tick(self.now)
+
+
+@with_and_without_gates
+@pytest.mark.parametrize("backoff", [0.0, 0.1, lambda attempt, error: 0.0], ids=["none", "number", "function"])
+def test_a_server_that_asks_for_no_wait_for_ever_is_not_asked_for_ever(options: Any, backoff: Any) -> None:
+    """The waits double."""
+    world = Deferring(RetryLater(0), 3, retry=Retry(0, backoff=backoff), **options)
+    world.run(60)
+    assert 3 * 4 <= world.calls <= 3 * 20
+
+
+@with_and_without_gates
+def test_within_ends_what_is_deferred_for_ever(options: Any) -> None:
+    world = Deferring(RetryLater(0), 3, retry=Retry(9, within=5), **options)
+    world.run(math.inf)
+    assert 3 * 3 <= world.calls <= 3 * 7
+    assert [item.error for item in world.scheduler.output] == [world.later] * 3
+
+
+def test_an_item_that_was_deferred_is_not_called_when_its_time_is_over() -> None:
+    """It waited for a worker."""
+    world = Deferring(RetryLater(1), 1, retry=Retry(0, within=5))
+    (call,) = world.start()
+    world.end(call)
+    world.now = 6.0
+    world.scheduler.tick(6.0)
+    assert not world.start()
+    assert [item.error for item in world.scheduler.output] == [world.later]
+
+
+@with_and_without_gates
+def test_a_wait_that_alone_is_too_long_pauses_nothing(options: Any) -> None:
+    rate, days = Rate(1e9), 1_382_400.0
+    limits = (*options.get("limits", ()), rate)
+    world = Deferring(RetryLater(days), 5, retry=Retry(0), **{**options, "limits": limits})
+    (call,) = world.start()
+    world.end(call)
+    world.now = 1.0
+    world.scheduler.tick(1.0)
+    assert world.start(), "the next call starts"
+    (failed,) = world.scheduler.output
+    assert failed.error is world.later
+    (note,) = world.later.__notes__
+    assert re.search(r"called again in 1.3824e\+06 s, at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC .*600 s of defer", note)
+    other = Scheduler(Options(limits=(rate,)))
+    dispatched(other, [Item(1)])
+    other.dispatch(1.0 + 1e-6)
+    assert not other.ready.empty()
+
+
+@with_and_without_gates
+def test_a_map_in_which_nothing_but_deferrals_happens_ends(options: Any) -> None:
+    """Without that it would take `defer` seconds for each window of items."""
+    world = Deferring(RetryLater(7), 500, retry=Retry(0, defer=100), **options)
+    world.run(10_000)
+    assert 100 <= world.now <= 130
+    assert world.scheduler.error is world.later
+    assert world.scheduler.halted
+
+
+def test_what_else_happens_among_deferrals_keeps_a_map_going() -> None:
+    world = Deferring(RetryLater(7), 30, retry=Retry(0, defer=100))
+    calls = world.start()
+    for now in range(0, 500, 50):
+        world.now = float(now)
+        world.end(calls.pop())
+        world.scheduler.succeeded(calls.pop())
+    assert not world.scheduler.halted
+    for _ in range(3):
+        world.now += 51.0
+        assert not world.scheduler.halted
+        world.end(calls.pop())
+    assert world.scheduler.halted
+
+
+def test_a_caller_does_not_end_because_of_deferrals() -> None:
+    scheduler, later = Scheduler(Options(retry=Retry(0, defer=1), errors="return"), shared=True), RetryLater(0.9)
+    for now in range(0, 200, 20):
+        item = Item(now)
+        scheduler.tick(now)
+        scheduler.assign([item])
+        scheduler.arrived([item], now)
+        scheduler.failed(scheduler.ready.get_nowait(), scheduler.judge(item, later, 0.0), now)
+        scheduler.tick(now + 9.5)
+        call = scheduler.ready.get_nowait()
+        scheduler.failed(call, scheduler.judge(item, later, 0.0), now + 9.5)
+    assert not scheduler.halted
+    assert scheduler.failures == 10
+
+
+@with_and_without_gates
+def test_starts_after_a_pause_are_spread(options: Any) -> None:
+    """Over a tenth of it, a second at most, and none comes early."""
+    for seconds, spread in ((5.0, 0.5), (50.0, 1.0)):
+        world = Deferring(RetryLater(seconds), 128, retry=Retry(0), **options)
+        for call in world.start():
+            world.end(call)
+        begin, started = world.now + seconds, 0
+        starts: list[float] = []
+        while len(starts) < 64:
+            world.now = world.scheduler.wake_at
+            world.scheduler.tick(world.now)
+            starts += [world.now] * len(world.start())
+        assert starts[0] == begin
+        for number, at in enumerate(starts):
+            assert begin + spread * number / 64 - 1e-6 <= at <= begin + spread * (number + 1) / 64 + 1e-6
+        world.now = begin + spread
+        world.scheduler.tick(world.now)
+        started = len(world.start())
+        assert 64 + started == (64 if world.scheduler.gate is not None else 128)
+
+
+def test_a_rate_spreads_starts_by_itself() -> None:
+    world = Deferring(RetryLater(50), 8, retry=Retry(0), limits=(Rate(1e9),))
+    world.end(world.start()[0])
+    world.now = 50.0
+    world.scheduler.tick(50.0)
+    assert len(world.start()) == 8
+
+
+def test_a_pause_that_begins_while_starts_are_spread_holds_for_all() -> None:
+    world = Deferring(RetryLater(5), 128, retry=Retry(0))
+    first, *others = world.start()
+    for call in others:
+        world.end(call)
+    world.scheduler.tick(5.25)  # half of them may start, and no worker has come
+    world.now = 5.25
+    world.end(first)
+    assert not world.start()
+    world.now = 10.25
+    world.scheduler.tick(world.now)
+    assert len(world.start()) == 1
 
 
 def dispatched(scheduler: Scheduler, items: list[Item]) -> None:
@@ -91,11 +280,12 @@ def test_what_becomes_of_a_batch_is_that_of_the_items_that_fn_got() -> None:
     scheduler = Scheduler(Options(batch=Batch(4), retry=Retry(1)))
     late = TimeoutError()
     assert scheduler.lost(batch, late) == [Verdict(Kind.FAIL, error=late), *others]
-    assert scheduler.judge_batch(batch, RetryLater(5), 0.0) == [Verdict(Kind.DEFER, 5), *others]
+    later, error = RetryLater(5), OSError()
+    assert scheduler.judge_batch(batch, later, 0.0) == [Verdict(Kind.DEFER, 5, later), *others]
     batch.result = Unfit(wrong := ValueError())
     assert scheduler.judge_results(batch, 0.0) == [Verdict(Kind.FAIL, error=wrong), *others]
     deferring = Scheduler(Options(batch=Batch(4), retry=Retry(0, lambda error: RetryLater(5))))
-    assert deferring.judge_batch(batch, OSError(), 0.0) == [Verdict(Kind.DEFER, 5), *others]
+    assert deferring.judge_batch(batch, error, 0.0) == [Verdict(Kind.DEFER, 5, error), *others]
 
 
 # ---------------------------------------------------------------------------------------------------- within

@@ -13,7 +13,7 @@ class Allowed:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.number = settings.least or settings.workers
+        self.number = settings.start or settings.least or settings.workers
         self.halvings = 0
         self.begun: dict[Any, int] = {}  # calls: how often the number was halved before
         self.overdue: set[Any] = set()  # calls whose time is over
@@ -50,7 +50,7 @@ class Allowed:
     def dispatched(self, busy: int, shown: int) -> None:
         """What may start has started. shown: how many may run."""
         self._count(busy)
-        if not self.is_exact and abs(shown - self.number) == 1:
+        if not self.is_exact and shown in (self.number - 1, self.number + 1, self.number // 2, 2 * self.number):
             self.number, self.counted = shown, 0
         if shown != self.number:
             raise Violation(f"{shown} calls may run at once (expected: {self.number})")
@@ -61,5 +61,5 @@ class Allowed:
         self.were_busy, self.fresh = busy == self.number, 0
         needed = max(self.number, self.settings.round if self.halvings else 0)
         if self.counted >= needed and self.number < self.settings.workers:
-            self.number += 1
+            self.number = min(self.number + 1 if self.halvings else 2 * self.number, self.settings.workers)
             self.counted, self.were_busy = 0, False

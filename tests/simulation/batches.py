@@ -42,6 +42,7 @@ class Tried(NamedTuple):
     attempts: int
     deferred: float
     name: str
+    deferrals: int = 0
 
     def __repr__(self) -> str:
         return self.name
@@ -54,6 +55,7 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     error: Any = None
     result: Any = None
+    pause: float = 0.0  # of its key
 
 
 class BatchModel(GatedModel):
@@ -89,6 +91,7 @@ class BatchModel(GatedModel):
         self.demand(len(records) <= settings.group, f"{unit} has more than {settings.group} items")
         self.demand(lane.until <= now, f"{unit} starts although its key is deferred until {lane.until}")
         self.demand(not settings.per_key or lane.running < settings.per_key, f"{unit} starts beyond per_key")
+        self.check_spread(unit, now)
         for record in records:
             self.demand(record.state == "ready" and record.due <= now, f"{record} starts while it is {record.state}")
             self.demand(
@@ -193,14 +196,16 @@ class BatchModel(GatedModel):
     def returned(self, unit: Any, outcomes: list[Outcome], stamp: float) -> None:
         """The call ended with an outcome for each of its items."""
         outcomes = [
-            outcome._replace(kind="fail")
-            if outcome.kind == "retry" and self.is_over(record, stamp + outcome.seconds)
+            outcome._replace(kind="fail" if outcome.kind == "retry" else "over")
+            if outcome.kind in ("retry", "defer") and self.is_over(record, stamp + outcome.seconds)
             else outcome
             for record, outcome in zip(unit.records, outcomes, strict=True)
         ]
         self._end(unit)
         kinds = {outcome.kind for outcome in outcomes}
         self.at_once.ended(unit, kinds)
+        if kinds <= {"defer", "over"}:
+            self.note_deferral(outcomes[0].error, stamp)
         if "result" in kinds:
             breaker = unit.lane.breaker
             if unit in breaker.counting:
@@ -213,7 +218,7 @@ class BatchModel(GatedModel):
             self.undo(unit)
         else:
             self.count_failure(unit, stamp)
-        parts: dict[tuple[str, float], int] = {}
+        parts: dict[tuple[str, float, float], int] = {}
         failed = []
         for record, outcome in zip(unit.records, outcomes, strict=True):
             self.spent += 0.0 if outcome.kind in ("defer", "over") else record.cost
@@ -223,10 +228,12 @@ class BatchModel(GatedModel):
                 self._complete(record)
             elif outcome.kind in ("fail", "over") or self.expired:
                 if outcome.kind == "over" and not self.expired:
-                    self.defer_lane(record.lane, stamp + outcome.seconds, stamp)
+                    self.given_up += 1
+                    if outcome.pause:
+                        self.defer_lane(record.lane, stamp + outcome.pause, stamp)
                 failed.append((record, outcome.error if outcome.kind in ("fail", "over") else DeadlineExceeded))
             else:
-                record.part = parts.setdefault((outcome.kind, outcome.seconds), next(self.parts))
+                record.part = parts.setdefault((outcome.kind, outcome.seconds, outcome.pause), next(self.parts))
                 self._rest(record, outcome, stamp)
         self.fails_last = self.failing is None
         for record, error in failed:
@@ -242,7 +249,9 @@ class BatchModel(GatedModel):
             record.attempts -= 1
             record.tries -= 1
             record.deferred += outcome.seconds
-            self.defer_lane(record.lane, record.due, stamp)
+            record.deferrals += 1
+            record.last_deferral = outcome.error
+            self.defer_lane(record.lane, stamp + outcome.pause, stamp)
         else:
             self.retried += 1
             record.last_error = outcome.error

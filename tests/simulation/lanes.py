@@ -24,9 +24,9 @@ class Record:
     """One item, as the model knows it."""
 
     __slots__ = (
-        "again", "arrived_at", "attempts", "bytes", "cost", "deferred", "due", "error", "first_start",
-        "identity", "key", "known", "lane", "last_error", "number", "part", "priority", "result", "size", "state",
-        "stays", "tries",
+        "again", "arrived_at", "attempts", "bytes", "cost", "deferrals", "deferred", "due", "error", "first_start",
+        "identity", "key", "known", "lane", "last_deferral", "last_error", "number", "part", "priority", "result",
+        "size", "state", "stays", "tries",
     )  # fmt: skip
 
     def __init__(self, number: int, key: Any, priority: float, size: float, cost: float = 1.0) -> None:
@@ -37,11 +37,12 @@ class Record:
         self.identity = number  # equal items have the same
         self.known = False  # it comes with its recorded result
         self.last_error: BaseException | None = None  # of its last attempt, if another one follows
+        self.last_deferral: Any = None  # the error of its last deferred call
         self.bytes = 0.0  # of the item and its result
         self.state = "coming"
         self.attempts = 0  # calls, without deferred ones
         self.first_start = math.inf  # of its first attempt
-        self.deferred = 0.0  # seconds in all
+        self.deferred, self.deferrals = 0.0, 0  # seconds in all; how often
         self.due = -math.inf  # no call before that time
         self.again = False  # it was called before
         self.error: Error = None
@@ -81,8 +82,8 @@ class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "again", "best", "breaker", "held", "key", "line", "new", "ordered", "paused", "running",
-        "unreported", "until", "weight",
+        "again", "best", "breaker", "held", "key", "line", "new", "next_start", "ordered", "paused", "running",
+        "spread_end", "starts", "step", "unreported", "until", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Any, weight: int) -> None:
@@ -95,6 +96,9 @@ class Lane:
         self.held = 0  # slots: items called and not finished
         self.running = 0  # calls under way
         self.until = -math.inf  # no call before that time
+        # Starts after the pause are spread until then: so many there were, `step` seconds after one another at least.
+        self.spread_end, self.starts, self.step = -math.inf, 0, 0.0
+        self.next_start = -math.inf  # of a map with a gate
         self.breaker = KeyBreaker()
         self.paused = False
         self.best: float | None = None  # the priority of what may start next; None: nothing may
@@ -200,6 +204,7 @@ class Lanes:
         lane = record.lane
         if lane.until > now:
             raise Violation(f"{record} starts although its key is deferred until {lane.until}")
+        self.check_spread(record, now)
         self._check_slots(record, lane)
         self._check_place(record, lane)
         # Where calls of a key start in input order, a retried item waits until the items that are ready have started.
@@ -213,6 +218,14 @@ class Lanes:
         self._take(record, lane)
         if lane.best is None:  # its turn is over, also if it was not known that it waits
             self.turns.pop(record.priority, None)
+
+    def check_spread(self, record: Any, now: float) -> None:
+        lane = record.lane
+        if lane.spread_end > now:
+            early = lane.until + lane.starts * lane.step - now
+            if early > 1e-9:
+                raise Violation(f"{record} starts {early} s before its turn after the pause of its key")
+            lane.starts += 1
 
     def _check_slots(self, record: Record, lane: Lane) -> None:
         per_key = self.settings.per_key

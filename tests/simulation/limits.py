@@ -73,9 +73,12 @@ class GatedModel(Model):
         self.demand(lane.breaker.probe is None, f"{record} starts beside the probe {lane.breaker.probe}")
         self.demand(not self.is_over(record, now), f"{record} starts, too long after its first start")
         for each in self.members(record):
-            if each.attempts == 0:
+            if each.attempts == 0 and not each.deferrals:
                 each.first_start = now
+        self.demand(lane.next_start <= now, f"{record} starts before {lane.next_start}, after the pause of its key")
         self.start(record, now)
+        if lane.spread_end > now:
+            lane.next_start = min(now + lane.step, lane.spread_end)
         if settings.dedup:
             self.check_equal(record)
         if record in lane.unreported:
@@ -96,7 +99,8 @@ class GatedModel(Model):
         """Whether no attempt of the item, or of one of a batch, may start then, because its first one started too long
         before. counted: 1 if its attempts count that one."""
         within = math.inf if self.settings.within is None else self.settings.within
-        return any(each.attempts > counted and at > each.first_start + within for each in self.members(record))
+        called = [each for each in self.members(record) if each.attempts > counted or each.deferrals]
+        return any(at > each.first_start + within for each in called)
 
     def members(self, record: Record) -> list[Record]:
         return [record]
@@ -266,7 +270,7 @@ class GatedModel(Model):
                 f"{record} fails because of {error.__cause__!r} (expected: {record.last_error!r})",
             )
             wanted: Error = error
-        elif self.is_over(record, now) and error is record.last_error:
+        elif self.is_over(record, now) and error is (record.last_error or record.last_deferral):
             wanted = error
             self.disturbed = True
         else:
@@ -376,17 +380,17 @@ class GatedModel(Model):
             if len(self.results) > self.settings.dedup:
                 del self.results[next(iter(self.results))]
 
-    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
+    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float, pause: float) -> None:
         del self.begun[record]
-        if kind == "retry" and self.is_over(record, stamp + seconds):
-            kind = "fail"
+        if kind in ("retry", "defer") and self.is_over(record, stamp + seconds):
+            kind = "fail" if kind == "retry" else "over"
         self.at_once.ended(record, {kind})
         if kind in ("defer", "over"):
             self.undo(record)
         else:
             self.spent += record.cost
             self.count_failure(record, stamp)
-        super().failed(record, kind, seconds, error, stamp)
+        super().failed(record, kind, seconds, error, stamp, pause)
         if kind in ("defer", "over") and not self.expired:
             self.limit(record.lane, stamp)
 
@@ -422,7 +426,7 @@ class GatedModel(Model):
         heappush(self.timers, (at, next(self.numbers), what))
 
     def defer_lane(self, lane: Lane, until: float, stamp: float) -> None:
-        self.pause_lane(lane, until)
+        self.pause_lane(lane, until, stamp)
         self.limit(lane, stamp)
 
     def check_room(self, room: int, window: int) -> None:
@@ -437,7 +441,7 @@ class GatedModel(Model):
     def blocked_until(self, lane: Lane) -> float:
         if lane.breaker.probe is not None:
             return math.inf
-        return max(lane.until, lane.breaker.until if lane.breaker.opened else -math.inf)
+        return max(lane.until, lane.next_start, lane.breaker.until if lane.breaker.opened else -math.inf)
 
     def limit(self, lane: Lane, now: float) -> None:
         until = self.blocked_until(lane)

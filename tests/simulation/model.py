@@ -27,7 +27,7 @@ from manytail import DeadlineExceeded, TooManyFailures
 from . import functions
 from .lanes import Error, Lane, Lanes, Record, Violation
 from .settings import Settings
-from .verdicts import Expected, expected, kind_of
+from .verdicts import Expected, expected, kind_of, waits
 
 WINDOW_FIGURES = ("in_flight", "held_back", "buffered")
 FIGURES = (
@@ -54,6 +54,7 @@ class Model(Lanes):
         self.together: set[Record] = set()  # items that failed by the gate or the deadline, in an order that is free
         self.bulk = False  # items failed together: their order among each other is free
         self.arrivals = self.held_back = self.resting = self.popped = self.took = self.buffered = 0
+        self.given_up, self.happened, self.deferring_since = 0, -1, 0.0  # of deferrals with nothing else between them
         self.finished = self.failures = self.retried = self.deferred = self.dropped = self.remembered = 0
         self.window = settings.max_in_flight or worker_window
         self.base = worker_window
@@ -141,12 +142,16 @@ class Model(Lanes):
             record.lane.held -= 1
             self.touch(record.lane)
 
-    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float) -> None:
+    def failed(self, record: Record, kind: str, seconds: float, error: Error, stamp: float, pause: float) -> None:
         self._over(record)
+        if kind in ("defer", "over"):
+            self.note_deferral(error, stamp)
         if kind in ("fail", "over") or self.expired:
             self._free(record)
             if kind == "over" and not self.expired:
-                self.pause_lane(record.lane, stamp + seconds)
+                self.given_up += 1
+                if pause:
+                    self.pause_lane(record.lane, stamp + pause, stamp)
             self.fail(record, error if kind in ("fail", "over") else DeadlineExceeded)
             return
         record.state, record.again, record.due = "resting", True, stamp + seconds
@@ -155,36 +160,56 @@ class Model(Lanes):
             self.deferred += 1
             record.attempts -= 1
             record.deferred += seconds
-            self.pause_lane(record.lane, record.due)
+            record.deferrals += 1
+            record.last_deferral = error
+            self.pause_lane(record.lane, stamp + pause, stamp)
         else:
             self.retried += 1
             record.last_error = error  # type: ignore[assignment]
         heappush(self.timers, (record.due, next(self.numbers), record))
 
-    def pause_lane(self, lane: Lane, until: float) -> None:
+    def note_deferral(self, error: Error, stamp: float) -> None:
+        """If nothing but deferrals happened for `defer` seconds, the map ends."""
+        happened = self.finished + self.retried - self.given_up
+        if happened != self.happened:
+            self.happened, self.deferring_since = happened, stamp
+        elif stamp - self.deferring_since > self.settings.defer_timeout:
+            self.halted = True
+            self.error = self.error or error
+
+    def pause_lane(self, lane: Lane, until: float, stamp: float) -> None:
         if until > lane.until:
+            spread = [entry for entry in self.timers if entry[2] is lane and entry[0] == lane.spread_end]
+            self.timers = sorted(entry for entry in self.timers if entry not in spread)
             lane.until, lane.paused = until, True
+            rates = (self.settings.limits[name] for name in ("rate", "cost_rate", "per_key_rate"))
+            spreads = all(rate is None for rate in rates)
+            seconds = min(self.settings.spread * (until - stamp), 1.0) if spreads else 0.0
+            lane.spread_end, lane.starts, lane.step = until + seconds if seconds else -math.inf, 0, seconds / 16
             heappush(self.timers, (until, next(self.numbers), lane))
             self.touch(lane)
 
     # ------------------------------------------------------------------------------------------------ verdicts
     def check_verdict(self, record: Record, error: BaseException, verdict: Any, final: bool) -> Error:
         """Check the verdict on a call that ended so. Returns the error with which the item fails, or None."""
-        kind, seconds, found = kind_of(verdict), verdict.seconds, verdict.error
-        wanted = Expected("fail", error=error) if final else expected(self.settings, record, error)
+        kind, found = kind_of(verdict), verdict.error
+        seconds, pause = waits(verdict)
+        wanted = Expected("fail", error=error) if final else expected(self.settings, record, error, kind)
         if kind != wanted.kind:
             raise Violation(f"{record} after {error!r}: {kind} (expected: {wanted})")
         if not wanted.low <= seconds <= wanted.high:
             raise Violation(f"{record} waits {seconds} s (expected: {wanted.low} to {wanted.high})")
+        if kind != "defer" and pause != wanted.pause:
+            raise Violation(f"the key of {record} pauses for {pause} s (expected: {wanted.pause})")
         if kind in ("fail", "over"):
             self.check_error(record, wanted.error, found)
             fatal = functions.is_fatal(self.settings, found)
             self.demand(verdict.fatal is fatal, f"{record} fails with {found!r}, fatal: {verdict.fatal}")
             if found.__cause__ is found or (found is not error and found.__cause__ is not error):
                 raise Violation(f"{record} fails with {found!r}, caused by {found.__cause__!r} (expected: {error!r})")
-        if kind == "retry" and found is not error:
+        if kind in ("retry", "defer") and found is not error:
             raise Violation(f"{record} is called again after {found!r} (expected: {error!r})")
-        return found if wanted.error is ValueError or kind == "retry" else wanted.error
+        return found if wanted.error is ValueError or kind in ("retry", "defer") else wanted.error
 
     def check_error(self, record: Record, wanted: Error, found: Any) -> None:
         if not (type(found) is wanted if isinstance(wanted, type) else found is wanted):
@@ -214,6 +239,9 @@ class Model(Lanes):
 
     def lane_is_due(self, lane: Lane, now: float) -> None:
         lane.paused = lane.until > now
+        if lane.until <= now < lane.spread_end:  # one after the other, which the round robin does not count
+            lane.paused = self.disturbed = True
+            heappush(self.timers, (lane.spread_end, next(self.numbers), lane))
 
     def _expire(self) -> None:
         """The deadline: all items that are not running fail. If the map was halted before, nothing changes."""
@@ -350,8 +378,11 @@ class Model(Lanes):
     def check_room(self, room: int, window: int) -> None:
         """Check `room()`. The window doubles when a worker has nothing to run only because of order and keys."""
         closed = self.halted or self.ended
-        wanted = min(2 * self.window, self.largest) if not closed and self._grows() else self.window
-        if window != wanted:
+        larger = min(2 * self.window, self.largest)
+        wanted = larger if not closed and self._grows() else self.window
+        spreads = any(lane.spread_end > -math.inf for lane in self.lanes.values()) and not closed
+        grows = spreads and self.in_flight >= self.window and not self.settings.max_in_flight
+        if window != wanted and not (grows and window in (self.window, larger)):
             raise Violation(f"window {window} (expected: {wanted})")
         self.window = window
         closed = closed or self._bytes_are_used_up()

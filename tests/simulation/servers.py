@@ -39,13 +39,14 @@ class Load(Served):
     """The map, with an input that never ends, and the server."""
 
     def __init__(
-        self, server: Server, workers: tuple[int, int], seed: int, code: Code, keys: int = 0,
+        self, server: Server, workers: tuple[int, ...], seed: int, code: Code, keys: int = 0,
         limits: tuple[Limit, ...] = (),
     ) -> None:  # fmt: skip
-        least, most = workers
+        least, *start, most = workers
         self.code = code
         options = Options(
-            workers=most, least=least, order="completion", errors="return", limits=limits, keyed=keys > 0
+            workers=most, least=least, start=sum(start), order="completion", errors="return", limits=limits,
+            keyed=keys > 0,
         )  # fmt: skip
         self.server, self.capacity = server, server.capacity
         super().__init__(code.scheduler.Scheduler(options), Random(f"{seed} {server}"))

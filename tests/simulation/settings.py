@@ -98,7 +98,9 @@ class Settings:
     fatal: str = ""  # a name that `functions.py` turns into the option
     within: float | None = None
     least: int = 0  # of `workers`, if that is a pair
+    start: int = 0  # with how many it begins, if it is a triple
     round: int = 20  # successes in a round at least, once the number was halved
+    spread: float = 0.0  # over which part of a pause the starts after it are spread
     known: float = 0.0  # items that come with their recorded results; not drawn, but set by a test
 
     @property
@@ -250,7 +252,8 @@ def _adaptive(rng: Random, settings: Settings) -> dict[str, Any]:
     workers = rng.choice([2, 4, 8])
     window = settings.max_in_flight and max(settings.max_in_flight, workers * settings.group)
     least = rng.choice([1, 1, 2])
-    return {"workers": workers, "least": least, "round": rng.choice([1, 4, 20]), "max_in_flight": window}
+    drawn = {"workers": workers, "least": least, "round": rng.choice([1, 4, 20]), "max_in_flight": window}
+    return {**drawn, "start": rng.choice([0, 0, least, workers, (least + workers) // 2])}
 
 
 def draw(seed: int) -> Settings:
@@ -289,4 +292,5 @@ def draw(seed: int) -> Settings:
     policies = {"retry_on": "later"} if Random(f"policies {seed}").random() < 0.1 else {}
     settings = replace(settings, **{**limits, **_batches(Random(f"batches {seed}"), settings), **ends, **policies})
     settings = replace(settings, **_within(Random(f"within {seed}"), settings))
+    settings = replace(settings, spread=0.1 if Random(f"spread {seed}").random() < 0.25 else 0.0)
     return replace(settings, **_adaptive(Random(f"adaptive {seed}"), settings))

@@ -1,6 +1,8 @@
 """A map with a pair as `workers` finds how many calls a server bears, and follows it when it halves. Limits in cost
 that is settled after the call use what a server grants, and are hardly ever refused."""
 
+import math
+
 import pytest
 from support.counts import LONG
 
@@ -51,8 +53,26 @@ def test_where_a_rate_holds_the_number_does_not_grow(capacity: int) -> None:
     load.run(200 * capacity)
     found = load.run(50 * capacity)
     assert found.rate >= 0.9 * rate
-    assert load.scheduler.allowed <= 1.3 * rate + 2
+    assert load.scheduler.allowed <= 2 * (1.3 * rate + 2)  # the last doubling was one too many
     assert load.refused == 0
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_it_doubles_until_the_first_refusal(capacity: int) -> None:
+    """Of twice its capacity: a round takes about as long as a call of twice the latency."""
+    load = Load(Server(capacity), (1, MOST), 1, CODE)
+    while not load.refused:
+        load.run(1)
+        assert load.scheduler.allowed in {1 << number for number in range(10)}
+    assert load.now <= 4 * math.log2(4 * capacity)
+
+
+def test_it_begins_with_the_number_between() -> None:
+    load = Load(Server(64), (2, 9, 40), 1, CODE)
+    assert load.run(1).most == 9
+    load.capacity = 1
+    load.run(30)
+    assert load.scheduler.allowed < 9
 
 
 def test_it_begins_with_the_least_and_never_exceeds_the_most() -> None:

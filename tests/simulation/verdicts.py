@@ -13,20 +13,17 @@ from .settings import Never, Settings, Trouble
 
 class Expected(NamedTuple):
     kind: str  # "retry", "defer", "fail", or "over": it fails because it was deferred for too long, and its key pauses
-    low: float = 0.0  # seconds
+    low: float = 0.0  # seconds that the item waits
     high: float = 0.0
     error: Error = None
+    pause: float = 0.0  # of the key of an item that fails; that of another one waits as long as the item
 
 
-def expected(settings: Settings, record: Record, error: BaseException) -> Expected:
-    """What the contract says of a call that ended so."""
+def expected(settings: Settings, record: Record, error: BaseException, kind: str) -> Expected:
+    """What the contract says of a call that ended so. kind: that of the verdict, where chance decides."""
     attempt = record.attempts
     if isinstance(error, RetryLater):
-        if not is_seconds(error.after):
-            return Expected("fail", error=ValueError)
-        if record.deferred + error.after > settings.defer_timeout:
-            return Expected("over", error.after, error.after, error)
-        return Expected("defer", error.after, error.after)
+        return _deferral(settings, record, error.after, error, kind)
     if functions.is_fatal(settings, error):
         return Expected("fail", error=error)
     if settings.never_retry and isinstance(error, Never):
@@ -34,9 +31,7 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
     if settings.retry_on == "raises":
         return Expected("fail", error=functions.Raised)
     if settings.retry_on == "later" and functions.is_odd(error):
-        if record.deferred + settings.base > settings.defer_timeout:
-            return Expected("over", settings.base, settings.base, error)
-        return Expected("defer", settings.base, settings.base)
+        return _deferral(settings, record, settings.base, error, kind)
     if attempt > settings.retries:
         return Expected("fail", error=error)
     retries_on = {
@@ -47,6 +42,22 @@ def expected(settings: Settings, record: Record, error: BaseException) -> Expect
         "odd": functions.is_odd(error),
     }
     return _backoff(settings, attempt, error) if retries_on[settings.retry_on] else Expected("fail", error=error)
+
+
+def _deferral(settings: Settings, record: Record, after: Any, error: BaseException, kind: str) -> Expected:
+    """The item waits as long as the other side says, and as long as a backoff would that doubles with each deferral. A
+    wait that alone is too long pauses nothing."""
+    if not is_seconds(after):
+        return Expected("fail", error=ValueError)
+    first = max(settings.base, 0.001) if settings.backoff == "number" else 0.1
+    least = min(first * 2**record.deferrals, settings.max_backoff)
+    low, high = max(after, least / 2), max(after, least)
+    if after > settings.defer_timeout:
+        return Expected("over", error=error)
+    surely, perhaps = (record.deferred + wait > settings.defer_timeout for wait in (low, high))
+    if surely or (perhaps and kind == "over"):
+        return Expected("over", error=error, pause=after)
+    return Expected("defer", low, high)
 
 
 def _backoff(settings: Settings, attempt: int, error: BaseException) -> Expected:
@@ -63,6 +74,13 @@ def kind_of(verdict: Any) -> str:
     """That of an Expected, or "split"."""
     kind: str = verdict.kind.value
     return "over" if verdict.pauses else kind
+
+
+def waits(verdict: Any) -> tuple[float, float]:
+    """How long the item waits, and how long its key pauses."""
+    if verdict.kind.value == "defer":
+        return verdict.seconds, verdict.seconds
+    return (0.0, verdict.seconds) if verdict.pauses else (verdict.seconds, 0.0)
 
 
 def is_seconds(value: Any) -> bool:

@@ -41,7 +41,7 @@ from .lanes import Record, Violation
 from .limits import GatedModel
 from .model import Model
 from .settings import KINDS, Settings, draw
-from .verdicts import kind_of
+from .verdicts import kind_of, waits
 
 AFTER = (0.0, 0.25, 0.5, 1.0, 4.0)
 NO_AFTER = (math.inf, math.nan, -1.0, "1", True, 10**400)  # no valid number of seconds
@@ -72,6 +72,7 @@ class World:
         code.admission.IDLE_LIMIT = settings.idle_limit
         code.window.WINDOW_LIMIT = settings.window_limit
         code.adaptive.ROUND = settings.round
+        code.scheduler.SPREAD = settings.spread
         self.scheduler = code.scheduler.Scheduler(
             options_of(settings),
             weight_of=None if settings.weights is None else self._weight_of,
@@ -341,7 +342,8 @@ class World:
         self.check("succeeded", item.value)
 
     def handle_failed(self, item: Any, verdict: Any, error: Any, stamp: float) -> None:
-        self.model.failed(item.value, kind_of(verdict), verdict.seconds, error, stamp)
+        seconds, pause = waits(verdict)
+        self.model.failed(item.value, kind_of(verdict), seconds, error, stamp, pause)
         self.scheduler.failed(item, verdict, stamp)
         self.stamp = stamp
         self.check(kind_of(verdict), f"{item.value} {verdict.seconds:.4f}")
@@ -569,8 +571,9 @@ class World:
         self.model.demand((verdict is None) is not failed, f"{record} ends with {cause!r}: {verdict}")
         if verdict is None:
             return Outcome("result", result=cause)
-        tried = Tried(record.tries, record.deferred, repr(record))
-        return Outcome(kind_of(verdict), verdict.seconds, self.model.check_verdict(tried, cause, verdict, final))
+        tried = Tried(record.tries, record.deferred, repr(record), record.deferrals)
+        seconds, pause = waits(verdict)
+        return Outcome(kind_of(verdict), seconds, self.model.check_verdict(tried, cause, verdict, final), pause=pause)
 
     def _report_whole(self, batch: Any, verdict: Any, error: BaseException) -> None:
         """The whole batch is tried again, or it is split."""
@@ -701,6 +704,7 @@ def options_of(settings: Settings) -> Options:
     return Options(
         workers=settings.workers,
         least=settings.least,
+        start=settings.start,
         max_in_flight=settings.max_in_flight or None,
         order=settings.order,
         keyed=settings.keyed,

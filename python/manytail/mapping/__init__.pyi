@@ -43,7 +43,7 @@ _AsyncCall: TypeAlias = _Call[_T, Coroutine[Any, Any, _R]]
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -61,13 +61,14 @@ def concurrent_map(
     does the same without waiting. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
 
     workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most): a
-    number between them, found while the map runs. It begins with `least`. It grows by one after each round of successes
-    in which all workers were busy and calls waited only for a worker, and is halved, at most once in a round trip,
-    after a deferral, a timeout or a failure that is retried. What is said of `workers` elsewhere holds for `most`.
-    "inline", for debuggers and tests: one call at a time, in the thread that takes the results, while it takes one; no
-    thread is started. An `async def` runs in a loop that is kept for the map. The input is read, and the database
-    asked, there too. timeout and deadline of a plain fn act between calls: a call that took too long fails when it
-    returns. Where a text says `workers`, it is 1.
+    number between them, found while the map runs. It begins with `least`, that of (least, start, most) with `start`. It
+    doubles after each round of successes in which all workers were busy and calls waited only for a worker, until the
+    first refusal: a deferral, a timeout or a failure that is retried. From then on it grows by one a round, and each
+    refusal halves it, at most once in a round trip. What is said of `workers` elsewhere holds for `most`. "inline", for
+    debuggers and tests: one call at a time, in the thread that takes the results, while it takes one; no thread is
+    started. An `async def` runs in a loop that is kept for the map. The input is read, and the database asked, there
+    too. timeout and deadline of a plain fn act between calls: a call that took too long fails when it returns. Where a
+    text says `workers`, it is 1.
     max_in_flight: items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to 10,000 (or 4 x
     workers x batch, if that is more) when a worker has nothing to run only because other items wait for an earlier one,
     for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes it grow.
@@ -127,7 +128,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -140,7 +141,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -153,7 +154,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[_T, _R], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -166,7 +167,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -179,7 +180,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -192,7 +193,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -205,7 +206,7 @@ def concurrent_map(
 @overload
 def concurrent_map(
     fn: _Call[list[_T], Sequence[_R | BaseException]], items: Iterable[_T], *,
-    workers: int | tuple[int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -218,7 +219,7 @@ def concurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -240,7 +241,7 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[_T, _R], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: None = None, timeout: float | None = None,
@@ -253,7 +254,7 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -266,7 +267,7 @@ def aconcurrent_map(
 @overload
 def aconcurrent_map(
     fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], items: Iterable[_T] | AsyncIterable[_T], *,
-    workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+    workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input", key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None, weights: Mapping[Any, int] | None = None,
     priority: Callable[[_T], int | None] | None = None, batch: int | Batch, timeout: float | None = None,
@@ -286,8 +287,8 @@ class Caller(Generic[_T, _R]):
     of its own, in a thread. fn, and the functions of an item (key, priority, cost, item_id), run in a copy of the
     context in which the Caller was made; those of an item in the thread that hands it in.
 
-    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most): a
-    number between them, found while the Caller runs, as that of a map.
+    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most),
+    (least, start, most): a number between them, found while the Caller runs, as that of a map.
     max_in_flight: items handed in and not done (None: 10,000, or workers x batch if that is more). Handing in waits
     while there are so many.
     key: the key of an item, for what is said of keys here.
@@ -347,7 +348,7 @@ class Caller(Generic[_T, _R]):
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _AsyncCall[_T, _R], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
@@ -357,7 +358,7 @@ class Caller(Generic[_T, _R]):
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _Call[_T, _R], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
@@ -367,7 +368,7 @@ class Caller(Generic[_T, _R]):
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
@@ -377,7 +378,7 @@ class Caller(Generic[_T, _R]):
     @overload
     def __init__(
         self: Caller[_T, _R], fn: _Call[list[_T], Sequence[_R | BaseException]], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
@@ -399,8 +400,8 @@ class AsyncCaller(Generic[_T, _R]):
     Cancelling that await cancels the item if it has not started. A call that runs is cancelled only if nobody else
     waits for it, in its batch or with an equal item.
 
-    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most): a
-    number between them, found while the Caller runs, as that of a map.
+    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most),
+    (least, start, most): a number between them, found while the Caller runs, as that of a map.
     max_in_flight: items handed in and not done (None: 10,000, or workers x batch if that is more). Handing in waits
     while there are so many.
     key: the key of an item, for what is said of keys here.
@@ -448,7 +449,7 @@ class AsyncCaller(Generic[_T, _R]):
     @overload
     def __init__(
         self: AsyncCaller[_T, _R], fn: _AsyncCall[_T, _R], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: None = None, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,
@@ -458,7 +459,7 @@ class AsyncCaller(Generic[_T, _R]):
     @overload
     def __init__(
         self: AsyncCaller[_T, _R], fn: _AsyncCall[list[_T], Sequence[_R | BaseException]], *,
-        workers: int | tuple[int, int] = 16, max_in_flight: int | None = None,
+        workers: int | tuple[int, int] | tuple[int, int, int] = 16, max_in_flight: int | None = None,
         key: Callable[[_T], Hashable] | None = None, per_key: int | None = None,
         weights: Mapping[Any, int] | None = None, priority: Callable[[_T], int | None] | None = None,
         batch: int | Batch, timeout: float | None = None, retry: int | Retry = 0, breaker: int | Breaker | None = None,

@@ -1,14 +1,15 @@
 """How many calls may run at once where `workers` is a pair: found while the map runs. It has no thread, clock or lock:
 the gate calls it under the lock of its map.
 
-The number grows by one after each round of successes, and is halved when the server refuses a call. TCP finds its
-window so. Maps that share a server get equal shares of it in the end.
+The number doubles after each round of successes until the server refuses a call for the first time. From then on it
+grows by one a round, and each refusal halves it. TCP finds its window so. Maps that share a server get equal shares of
+it in the end.
 
 A success counts if all workers were busy before it and the next call started at once. Then that call had waited for a
 worker and for nothing else. Other successes do not count, and do not end the round: near a Rate a worker is often idle
 for a moment, though the Rate allows more calls at once.
 
-A round is at first as many successes as calls may run at once. After the first refusal a round has at least ROUND
+A round is as many successes as calls may run at once. After the first refusal it has at least ROUND
 successes, so a server is tried with one call more less often: one that bears four calls at once refuses about one call
 in 60.
 
@@ -22,13 +23,13 @@ ROUND = 20  # the least successes of a round, after the first refusal
 
 
 class Adaptive:
-    """The number of calls that may run at once: `allowed`, from `least` to `most`."""
+    """The number of calls that may run at once: `allowed`, from `least` to `most`; at first `start`."""
 
     __slots__ = ("_counted", "_fresh", "_least", "_most", "_were_busy", "allowed", "halvings")
 
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, least: int, start: int, most: int) -> None:
         self._least, self._most = least, most
-        self.allowed = least
+        self.allowed = start
         self.halvings = 0  # refusals that halved the number, or found it to be the least
         self._counted = 0  # successes of this round
         self._fresh = 0  # successes since `dispatched`
@@ -39,14 +40,14 @@ class Adaptive:
         self._fresh += 1
 
     def dispatched(self, running: int) -> bool:
-        """All calls that may start have started. Returns whether `allowed` has grown: then one more may start."""
+        """All calls that may start have started. Returns whether `allowed` has grown: then more may start."""
         are_busy = running == self.allowed  # after a halving more run than are allowed: no call starts when one ends
         if are_busy and self._were_busy:
             self._counted += self._fresh
         self._were_busy, self._fresh = are_busy, 0
         grows = self._counted >= max(self.allowed, ROUND if self.halvings else 0) and self.allowed < self._most
         if grows:
-            self.allowed += 1
+            self.allowed = min(self.allowed + (1 if self.halvings else self.allowed), self._most)
             self._counted = 0
         return grows
 

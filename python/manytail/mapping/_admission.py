@@ -228,15 +228,41 @@ class Admission:
         self.disable(lane)
 
     def disable(self, lane: Lane) -> None:
+        if lane.open:
+            self._close(lane)
         self.paused.add(lane)
         for queue, _ in lane.queues.values():
             queue.enabled = False
 
     def resume(self, lane: Lane) -> None:
+        if lane.open:
+            self._close(lane)
         lane.pinned = False
         self.paused.discard(lane)
         for queue, _ in lane.queues.values():
             queue.enabled = True
+
+    def release(self, lane: Lane) -> None:
+        """Let the first item of a disabled lane start, if it has one."""
+        for priority in sorted(lane.queues):
+            queue = lane.queues[priority][0]
+            for item in queue:
+                if queue.discard(item):
+                    if priority not in lane.open:
+                        lane.open[priority] = self._add_queue(lane, priority, opened=True)
+                    lane.open[priority].put(item)
+                    return
+
+    def _close(self, lane: Lane) -> None:
+        """Released items that no worker has taken go back, in their order."""
+        for priority, queue in lane.open.items():
+            for item in reversed(list(queue)):
+                if queue.discard(item):
+                    self.retry(item)
+            self.queue.remove(queue.key)
+            if self._priority_labels is not None:
+                self._priority_labels.leave(priority, queue)
+        lane.open.clear()
 
     def paused_items(self) -> int:
         """Ready items whose key is paused. 0 without keys, because no other key can start instead."""
@@ -287,12 +313,14 @@ class Admission:
         entry[1] += items
         return entry[0]  # type: ignore[no-any-return]
 
-    def _add_queue(self, lane: Lane, priority: float) -> SubQueue[Hashable, Work]:
-        enabled = lane not in self.paused
+    def _add_queue(self, lane: Lane, priority: float, opened: bool = False) -> SubQueue[Hashable, Work]:
+        """opened: that of `Lane.open`."""
+        enabled = opened or lane not in self.paused
+        name = ("open", lane) if opened else lane
         if self._priority_labels is None:
-            return self.queue.add(lane, weight=lane.weight, enabled=enabled)
+            return self.queue.add(name, weight=lane.weight, enabled=enabled)
         label = self._priority_labels.label(priority)
-        queue = self.queue.add((lane, priority), priority=label, weight=lane.weight, enabled=enabled)
+        queue = self.queue.add((name, priority), priority=label, weight=lane.weight, enabled=enabled)
         self._priority_labels.join(priority, queue)
         return queue
 

@@ -342,7 +342,7 @@ class CallRunner(Runner):
         if call.done or call.error is not None:
             return True
         members = {each for one in stuck for each in one.members()}
-        if call in members or len(stuck) >= options.begins_with:
+        if call in members or len(stuck) >= options.always:
             return False
         if options.per_key is not None and sum(one.lane is call.lane for one in stuck) >= options.per_key:
             return False

@@ -63,7 +63,7 @@ from ._admission import Admission
 from ._batches import BatchFormer
 from ._breaker import BreakerState
 from ._dedup import Dedup
-from ._item import Item, ItemBatch, Lane, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Spread, Work, flat, spent_of
 from ._ledger import Never, Wait
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
@@ -278,9 +278,11 @@ class Gate:
 
     def _out_of_time(self, item: Item, now: float) -> bool:
         """Refuse the item if it was called before and no attempt may start now. Returns whether it did."""
-        over = item.attempts > 0 and self._within < math.inf and self.is_over(item, now)
+        was_called = item.attempts > 0 or item.deferred is not None
+        over = was_called and self._within < math.inf and self.is_over(item, now)
         if over:
-            self.refused.append((item, item.last_error))
+            error: Any = item.last_error if item.last_error is not None else item.deferral[1]
+            self.refused.append((item, error))
         return over
 
     def _start(self, call: Work, now: float) -> None:
@@ -299,15 +301,25 @@ class Gate:
         self._pass(call)
         if lane.unsecured:
             self._admission.secure_slot(call)
+        if lane.spread is not None:
+            self._spread(lane, lane.spread, now)
         self.starts[call] = start
         if self._within < math.inf:
             for item in call.members():
-                if item.attempts == 0:
+                if item.attempts == 0 and item.deferred is None:
                     item.first_start = now
         if self._batched:
             for item in call.members():
                 item.attempts += 1
         self._passed.append(call)
+
+    def _spread(self, lane: Lane, spread: Spread, now: float) -> None:
+        """A call of the key has started after a pause: the next one comes later."""
+        spread.at = now + spread.step
+        if spread.at >= spread.end:
+            spread.at, lane.spread = spread.end, None
+        lane.next_start = spread.at
+        self.recheck(lane, now)
 
     # ------------------------------------------------------------------------------------------------ the ledger
     def _take(self, call: Work, start: Start, now: float) -> bool:
@@ -493,8 +505,8 @@ class Gate:
         return late
 
     def _called_before(self, call: Work) -> list[Item]:
-        """The items of a call in `ready` that had an attempt before. Those of a batch count the attempt to come."""
-        return [item for item in call.members() if item.attempts > self._batched]
+        """The items of a call in `ready` that were called before. Those of a batch count the attempt to come."""
+        return [item for item in call.members() if item.attempts > self._batched or item.deferred is not None]
 
     def missed(self, call: Work, now: float) -> None:
         start = self._end(call)
@@ -614,15 +626,14 @@ class Gate:
 
     def recheck(self, lane: Lane, now: float) -> None:
         """Disable the lane until all its limits allow a call, or enable it."""
-        until, limits = lane.paused_until, lane.limits
+        until, limits = max(lane.paused_until, lane.next_start), lane.limits
         if limits is not None:
             until = max(until, limits.until)
         if until <= now:
             self._admission.resume(lane)
             lane.pinned = False
             return
-        if limits is not None:
-            lane.pinned = True
+        lane.pinned = True
         self._admission.disable(lane)
         if until < lane.recheck_at:
             lane.recheck_at = until
@@ -663,8 +674,8 @@ class AdaptiveGate(Gate):
 
     def __init__(self, options: Options, admission: Admission, spent: dict[str, float]) -> None:
         super().__init__(options, admission, spent)
-        self._adaptive = Adaptive(options.least, options.workers)
-        self.allowed = options.least
+        self._adaptive = Adaptive(options.least, options.begins_with, options.workers)
+        self.allowed = options.begins_with
 
     def dispatch(self, full: bool, now: float) -> None:
         super().dispatch(full, now)

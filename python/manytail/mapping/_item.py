@@ -5,18 +5,38 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ._errors import add_note, shortened
 from ._types import Delivery, SpentNames
 
 
+class Spread:
+    """When calls of a key start after its pause: one at `at`, the next ones `step` seconds after one another, until
+    `end`. All at once they would meet the server that has just asked for a pause."""
+
+    __slots__ = ("_begin", "_starts", "at", "end", "step")
+
+    def __init__(self, begin: float, seconds: float, steps: int) -> None:
+        self.at = self._begin = begin
+        self.end, self.step = begin + seconds, seconds / steps
+        self._starts = 0
+
+    def advance(self) -> None:
+        """To the next start."""
+        self._starts += 1
+        self.at = min(self._begin + self._starts * self.step, self.end)
+
+
 class Lane:
     """The items of one key."""
 
     __slots__ = (
-        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "paused_until",
-        "pinned", "queues", "recheck_at", "shown", "unsecured", "unstarted", "waiters", "waiting", "weight",
+        "accounts", "assigned", "emitted", "held", "key", "level", "limits", "line", "next_start", "open",
+        "paused_until", "pinned", "queues", "recheck_at", "shown", "spread", "unsecured", "unstarted", "waiters",
+        "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, key: Hashable, weight: int, waiting: Any) -> None:
@@ -31,6 +51,9 @@ class Lane:
         self.unsecured: list[tuple[int, Work]] = []
         self.level: float = 0  # the priority of the unstarted items
         self.paused_until = -math.inf
+        self.next_start = -math.inf  # where there is a gate: nothing starts before, because starts are spread
+        self.spread: Spread | None = None  # of its starts after that pause
+        self.open: dict[float, Any] = {}  # priority -> the sub-queue of items that may start in a disabled lane
         self.limits: Any = None  # the gate's limits of this key
         self.accounts: Any = ()  # of this key and of the map, in the ledger
         self.waiters: Any = None  # what waits for each of them
@@ -43,8 +66,9 @@ class Item:
     """One item of a map. One thread at a time uses it: the scheduler's owner, or the worker that runs it."""
 
     __slots__ = (
-        "attempts", "began", "costs", "deferred", "delivery", "done", "error", "fatal", "first_start", "identity",
-        "key", "known", "lane", "last_error", "looked_up", "number", "passed", "priority", "read", "result", "size",
+        "attempts", "began", "costs", "deferral", "deferred", "delivery", "done", "error", "fatal", "first_start",
+        "identity", "key", "known", "lane", "last_error", "looked_up", "number", "passed", "priority", "read", "result",
+        "size",
         "value",
     )  # fmt: skip
 
@@ -52,6 +76,7 @@ class Item:
     began: float  # when its last call began; only if that has failed, was timed or has a batch
     passed: bool  # it passed the gate before, or was refused there; only where there is a gate
     last_error: Any  # of its last attempt; only where there is a gate, a limit of `shared` or a delivery
+    deferral: tuple[int, Any]  # how often it was deferred, and the last error; only if it was
     first_start: float  # when its first attempt passed the gate; only where there is a gate
     delivery: Delivery  # of its last call; only where fn gets one
     costs: tuple[float, ...]  # what it takes of the limits; only where one of them has a cost
@@ -200,3 +225,12 @@ def note_of(item: Item) -> str:
 def note_item(error: BaseException, item: Item) -> None:
     """Say in the error of an item which one has failed."""
     add_note(error, note_of(item))
+
+
+def note_wait(error: BaseException, after: float, longest: float) -> None:
+    """Say in the error of an item when its server wants to be asked again, which is too late for it. longest: `defer`
+    of the Retry."""
+    at = ""
+    with suppress(OverflowError):
+        at = f", at {datetime.now(UTC) + timedelta(seconds=after):%Y-%m-%d %H:%M:%S} UTC"
+    add_note(error, f"manytail: to be called again in {after:g} s{at} (expected: within the {longest:g} s of defer)")

@@ -54,16 +54,18 @@ def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
 
 
 def check_workers(option: str, value: Any) -> Any:
-    """How many calls may run at once, (least, most), or "inline". A pair of equal numbers is that number."""
-    expected = 'an int >= 1, or (least, most): two of them, least <= most, or "inline"'
+    """How many calls may run at once, (least, most), (least, start, most), or "inline". Returns (least, start, most);
+    of equal numbers one."""
+    expected = 'an int >= 1, (least, most) or (least, start, most) with least <= start <= most, or "inline"'
     if value == "inline":
         return value
-    pair = value if isinstance(value, tuple) else (value, value)
-    if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int) for one in pair):
+    three = value if isinstance(value, tuple) else (value, value)
+    if len(three) not in (2, 3) or any(isinstance(one, bool) or not isinstance(one, int) for one in three):
         raise bad_type(option, value, expected)
-    if not 1 <= pair[0] <= pair[1]:
+    least, start, most = three if len(three) == 3 else (three[0], *three)
+    if not 1 <= least <= start <= most:
         raise bad_value(option, value, expected)
-    return pair[1] if pair[0] == pair[1] else pair
+    return most if least == most else (least, start, most)
 
 
 def optional_policy(option: str, value: Any, of: type[Any], low: int) -> Any:
@@ -160,17 +162,19 @@ class Options:
     """The checked options of a map. Picklable if the functions are."""
 
     workers: int = option(
-        'int | tuple[int, int] | Literal["inline"]', 16, """calls at once. A plain fn runs in so many threads, an
-        `async def` in so many coroutines. (least, most): a number between them, found while the map runs. It begins
-        with `least`. It grows by one after each round of successes in which all workers were busy and calls waited only
-        for a worker, and is halved, at most once in a round trip, after a deferral, a timeout or a failure that is
-        retried. What is said of `workers` elsewhere holds for `most`. "inline", for debuggers and tests: one call at a
-        time, in the thread that takes the results, while it takes one; no thread is started. An `async def` runs in a
-        loop that is kept for the map. The input is read, and the database asked, there too. timeout and deadline of a
-        plain fn act between calls: a call that took too long fails when it returns. Where a text says `workers`, it is
-        1.""",
+        'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """calls at once. A plain fn runs in so
+        many threads, an `async def` in so many coroutines. (least, most): a number between them, found while the map
+        runs. It begins with `least`, that of (least, start, most) with `start`. It doubles after each round of
+        successes in which all workers were busy and calls waited only for a worker, until the first refusal: a
+        deferral, a timeout or a failure that is retried. From then on it grows by one a round, and each refusal halves
+        it, at most once in a round trip. What is said of `workers` elsewhere holds for `most`. "inline", for debuggers
+        and tests: one call at a time, in the thread that takes the results, while it takes one; no thread is started.
+        An `async def` runs in a loop that is kept for the map. The input is read, and the database asked, there too.
+        timeout and deadline of a plain fn act between calls: a call that took too long fails when it returns. Where a
+        text says `workers`, it is 1.""",
         check_workers, of_callers="""calls at once. A plain fn runs in so many threads, an `async def` in so many
-        coroutines. (least, most): a number between them, found while the Caller runs, as that of a map.""",
+        coroutines. (least, most), (least, start, most): a number between them, found while the Caller runs, as that of
+        a map.""",
     )  # fmt: skip
     max_in_flight: int | None = option(
         "int | None", None, """items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to
@@ -284,8 +288,8 @@ class Options:
         check_progress, of_callers="",
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
-    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; of a
-    # pair as `workers` the first number, else 0; whether fn is a partial with a `resource` of its own.
+    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; the
+    # least that `workers` names, else 0, and with how many calls it begins, if that is another number; whether fn is a partial with a `resource` of its own.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()
@@ -294,6 +298,7 @@ class Options:
     inline: bool = False
     least: int = 0
     own_resource: bool = False
+    start: int = 0
 
     @property
     def gated(self) -> bool:
@@ -303,7 +308,12 @@ class Options:
 
     @property
     def begins_with(self) -> int:
-        """How many calls may run at once at first, and always."""
+        """How many calls may run at once at first."""
+        return self.start or self.least or self.workers
+
+    @property
+    def always(self) -> int:
+        """How many calls may run at once whatever happens."""
         return self.least or self.workers
 
     @property
@@ -411,7 +421,7 @@ def check(
     if workers == "inline":
         kept["workers"], kept["inline"] = 1, True
     elif isinstance(workers, tuple):
-        kept["least"], kept["workers"] = workers
+        kept["least"], kept["start"], kept["workers"] = workers
     prioritised = given.get("priority") is not None
     options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
     check_shared_limits(options.limits)

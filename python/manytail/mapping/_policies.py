@@ -94,7 +94,9 @@ class Retry(Policy):
     the error and returns a bool, or a RetryLater: the item is deferred. backoff, max_backoff: seconds before attempt
     k + 1: min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1]. A callable gets (k, error) and returns
     the seconds, or the item fails with ValueError. within: no attempt of an item starts later than that after its first
-    one started; it fails with its last error. defer: seconds that the waits of RetryLater of one item may add up to.
+    one started; it fails with its last error. defer: seconds that the waits of RetryLater of one item may add up to. A
+    deferred item waits at least as long as after an attempt, twice as long each time. A map in which nothing but
+    deferrals happened for `defer` seconds ends with the last error.
 
     ValueError, TypeError: bad arguments.
     """

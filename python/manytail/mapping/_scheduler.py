@@ -71,11 +71,15 @@ from manytail._timings import Timings
 from ._admission import Admission, SharedAdmission
 from ._errors import asked, set_cause
 from ._gate import AdaptiveGate, Gate
-from ._item import Item, ItemBatch, Lane, Unfit, Work, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Spread, Unfit, Work, note_wait, flat, spent_of
+from ._limits import Rate
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures
 from ._window import Window
 
+DEFERRAL, SHORTEST = 0.1, 0.001  # seconds that a deferred item waits at first: where `backoff` is a function; at least
+SPREAD, LONGEST_SPREAD = 0.1, 1.0  # over which part of a pause the starts after it are spread; seconds at most
+STEPS = 16  # starts in that time, or as many as calls may run at once, if that is more
 LOOKUPS = 16  # times workers x batch: a larger window does not grow for look-ups; more of them would be too old
 
 
@@ -87,10 +91,11 @@ class Kind(Enum):
 
 
 class Verdict(NamedTuple):
-    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY: `error`
-    is that of the attempt. SPLIT: a batch has failed for good, and each half is called on its own. fatal: the failure
-    ends the map whatever `errors` says. pauses: the call was to be deferred, and the item fails because it was deferred
-    for too long; its key pauses for `seconds` all the same."""
+    """What follows from an exception: another attempt in `seconds`, or the item's failure with `error`. RETRY, DEFER:
+    `error` is that of the call. DEFER: its key pauses for `seconds`, too. SPLIT: a batch has failed for good, and each
+    half is called on its own. fatal: the failure ends the map whatever `errors` says. pauses: the call was to be
+    deferred, and the item fails because it was deferred for too long; its key pauses for `seconds` all the same, unless
+    what the call asked for is too long alone: then they are 0."""
 
     kind: Kind
     seconds: float = 0.0
@@ -151,6 +156,11 @@ class Scheduler:
         self.reports_starts = self._timed or (self.admission.reports_starts and self.gate is None)
         self._line: deque[Item] | None = deque() if options.order == "input" else None
         self._by_key = options.order == "key"
+        self._spreads = not any(isinstance(limit, Rate) for limit in options.limits)
+        # Of deferrals with nothing else between them: how much had happened before the first one, and when it was.
+        self._ends_deferring = not shared and options.retry.defer > 0
+        self._happened, self._deferring_since = -1, 0.0
+        self._given_up = 0  # of the failures: items that were deferred for too long
         self._slots = options.keyed or options.prioritised  # otherwise no item holds a slot
         self.window = Window(options, **window)
         self.resting = 0
@@ -364,7 +374,7 @@ class Scheduler:
     def _judge(self, item: Work, error: BaseException, chance: float, attempt: int) -> Verdict:
         retry = self.options.retry
         if isinstance(error, RetryLater):
-            return self._defer(item, error, error)
+            return self._defer(item, error, error, chance)
         if asked("fatal", self.options.is_fatal, error):
             return Verdict(Kind.FAIL, error=error, fatal=True)
         if isinstance(error, self.options.never_retry) or (attempt > retry.times and not callable(retry.on)):
@@ -372,7 +382,7 @@ class Scheduler:
         # A callable is also asked after the last attempt: it may defer the item.
         answer = asked("retry: on", retry.answer, error)
         if isinstance(answer, RetryLater):
-            return self._defer(item, answer, error)
+            return self._defer(item, answer, error, chance)
         if attempt > retry.times or not answer:
             return Verdict(Kind.FAIL, error=error)
         if callable(retry.backoff):
@@ -382,14 +392,26 @@ class Scheduler:
         wait = min(retry.backoff * 2.0 ** min(attempt - 1, 1_000), retry.max_backoff)
         return Verdict(Kind.RETRY, wait * (0.5 + chance / 2), error)
 
-    def _defer(self, item: Work, later: RetryLater, error: BaseException) -> Verdict:
+    def _defer(self, item: Work, later: RetryLater, error: BaseException, chance: float) -> Verdict:
         """The verdict for a call that asks to be made later. error: what it raised. In a batch each item has waits of
         its own."""
-        after = _seconds("RetryLater.after", later.after)
-        if not isinstance(item, ItemBatch) and (item.deferred or 0.0) + after > self.options.retry.defer:
-            failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
-            return failure._replace(seconds=after, pauses=True)
-        return Verdict(Kind.DEFER, after)
+        after, longest = _seconds("RetryLater.after", later.after), self.options.retry.defer
+        if isinstance(item, ItemBatch):
+            return Verdict(Kind.DEFER, after, error)
+        wait = max(after, self._least_wait(item, chance))
+        if (item.deferred or 0.0) + wait <= longest:
+            return Verdict(Kind.DEFER, wait, error)
+        if after > longest:
+            note_wait(error, after, longest)
+        failure = self.failure(error) if error is later else Verdict(Kind.FAIL, error=error)
+        return failure._replace(seconds=0.0 if after > longest else after, pauses=True)
+
+    def _least_wait(self, item: Item, chance: float) -> float:
+        """Seconds that a deferred item waits at least: what a server asks for may be 0, for ever. They double with
+        each deferral, as those of a backoff do. A callable is not asked: it counts attempts."""
+        retry, again = self.options.retry, 0 if item.deferred is None else item.deferral[0]
+        first = DEFERRAL if callable(retry.backoff) else max(retry.backoff, SHORTEST)
+        return min(first * 2.0 ** min(again, 1_000), retry.max_backoff) * (0.5 + chance / 2)
 
     def judge_batch(self, batch: ItemBatch, error: BaseException, chance: float) -> Verdict | list[Verdict | None]:
         """The same for a call with a batch: a verdict on the batch, or one on each of its items."""
@@ -400,7 +422,7 @@ class Scheduler:
         if verdict.kind is Kind.DEFER:  # `on` has said so
             later, got = RetryLater(verdict.seconds), set(batch.to_call())
             return [
-                self._defer(item, later, error) if item in got else one
+                self._defer(item, later, error, chance) if item in got else one
                 for item, one in zip(batch.items, self.lost(batch, error), strict=True)
             ]
         if verdict.kind is Kind.RETRY:
@@ -440,11 +462,15 @@ class Scheduler:
 
     def failed(self, item: Work, verdict: Verdict, now: float) -> None:
         """verdict: of `judge` or `judge_batch`. RETRY is a failure for good if `within` lets no attempt start."""
+        if verdict.defers:
+            self._note_deferral(verdict.error, now)
         if self._comes_too_late(item, verdict, now):
-            if isinstance(item, ItemBatch) and len(item.items) == 1:
-                self.returned(item, [Verdict(Kind.FAIL, error=verdict.error)], now)
-                return
-            verdict = Verdict(Kind.SPLIT if isinstance(item, ItemBatch) else Kind.FAIL, error=verdict.error)
+            verdict = self._too_late(verdict)
+            if isinstance(item, ItemBatch):
+                if len(item.items) == 1:
+                    self.returned(item, [verdict], now)
+                    return
+                verdict = Verdict(Kind.SPLIT, error=verdict.error)
         self._running.pop(item, None)
         if self._delivers:
             self._book(item)
@@ -467,11 +493,26 @@ class Scheduler:
             self._fail_fast(item.lane, now)
 
     def _comes_too_late(self, call: Work, verdict: Verdict, now: float) -> bool:
-        """Whether the next attempt would start later than the Retry allows for each item of the call."""
-        if self.options.retry.within is None or verdict.kind is not Kind.RETRY:
+        """Whether the next call would start later than the Retry allows for each item of this one."""
+        if self.options.retry.within is None or verdict.kind not in (Kind.RETRY, Kind.DEFER):
             return False
         assert self.gate is not None
         return all(self.gate.is_over(item, now + verdict.seconds) for item in call.members())
+
+    def _too_late(self, verdict: Verdict) -> Verdict:
+        """The failure for good in place of another call."""
+        if verdict.kind is Kind.DEFER:
+            return Verdict(Kind.FAIL, verdict.seconds, verdict.error, pauses=True)
+        return Verdict(Kind.FAIL, error=verdict.error)
+
+    def _note_deferral(self, error: Any, now: float) -> None:
+        """A call was deferred, with this error. Fail the map if nothing else has happened for as long as an item may be
+        deferred: else it would take that time for each of its items."""
+        happened = self.finished + self.retried - self._given_up
+        if happened != self._happened:
+            self._happened, self._deferring_since = happened, now
+        elif self._ends_deferring and now - self._deferring_since > self.options.retry.defer:
+            self.fail(error)
 
     def _report_to_gate(self, item: Work, verdict: Verdict, now: float) -> None:
         assert self.gate is not None
@@ -487,8 +528,11 @@ class Scheduler:
         """The item waits until its next attempt."""
         due = now + verdict.seconds
         if verdict.kind is Kind.DEFER:
-            item.attempts -= 1
-            item.deferred = (item.deferred or 0.0) + verdict.seconds
+            if isinstance(item, ItemBatch):  # its items are counted already, each with its own error
+                item.attempts -= 1
+                item.deferred = verdict.seconds
+            else:
+                self._count_deferral(item, verdict)
             self.deferred += len(item.members())
             self._pause(item.lane, due, now)
         else:
@@ -497,15 +541,35 @@ class Scheduler:
         heappush(self._timers, (due, next(self._numbers), item))
         self.wake_at = min(self.wake_at, due)
 
+    def _count_deferral(self, item: Item, verdict: Verdict) -> None:
+        item.deferral = 1 if item.deferred is None else item.deferral[0] + 1, verdict.error
+        item.attempts -= 1
+        item.deferred = (item.deferred or 0.0) + verdict.seconds
+
     def _pause(self, lane: Lane, until: float, now: float) -> None:
-        """No call of the key starts before that time."""
+        """No call of the key starts before that time. Then they are spread, unless a Rate does that."""
         if until > lane.paused_until:
+            seconds = min(SPREAD * (until - now), LONGEST_SPREAD) if self._spreads else 0.0
+            lane.spread = Spread(until, seconds, max(self.allowed, STEPS)) if seconds > 0 else None
             if self.gate is None:
                 self.admission.pause(lane, until)
             else:
                 self.gate.pause(lane, until, now)
             heappush(self._timers, (until, next(self._numbers), lane))
             self.wake_at = min(self.wake_at, until)
+
+    def _resume(self, lane: Lane, now: float) -> None:
+        """The pause of a key is over, where no gate decides what starts."""
+        spread = lane.spread
+        if spread is None or spread.end <= now:
+            lane.spread = None
+            self.admission.resume(lane)
+            return
+        while spread.at <= now:
+            spread.advance()
+            if not self.halted:
+                self.admission.release(lane)
+        heappush(self._timers, (spread.at, next(self._numbers), lane))
 
     def fail(self, error: BaseException) -> None:
         if self.error is None:
@@ -527,7 +591,7 @@ class Scheduler:
         assert self.gate is not None
         self._running.pop(batch, None)
         verdicts = [
-            Verdict(Kind.FAIL, error=verdict.error) if verdict and self._comes_too_late(item, verdict, now) else verdict
+            self._too_late(verdict) if verdict and self._comes_too_late(item, verdict, now) else verdict
             for item, verdict in zip(batch.items, verdicts, strict=True)
         ]
         if self._delivers:
@@ -536,6 +600,8 @@ class Scheduler:
         for item, verdict in zip(batch.items, verdicts, strict=True):
             if began is not None and batch.is_called(item) and (verdict is None or verdict.kind is Kind.FAIL):
                 self.timings.last_began(began, item.read)
+        if all(verdict and verdict.defers for verdict in verdicts):
+            self._note_deferral(next(verdict.error for verdict in verdicts if verdict), now)
         self.gate.returned(batch, verdicts, now)
         self._schedule_rechecks()
         again: dict[Verdict, list[Item]] = {}  # items with equal verdicts are called again together
@@ -549,6 +615,8 @@ class Scheduler:
             else:
                 if verdict.kind is Kind.RETRY:
                     item.last_error = verdict.error
+                else:
+                    self._count_deferral(item, verdict)
                 again.setdefault(verdict._replace(error=None), []).append(item)
         self._apply_gate_effects()
         self._rest_in_parts(batch, again, now)
@@ -564,10 +632,6 @@ class Scheduler:
         for number, (verdict, items) in enumerate(again.items()):
             part = ItemBatch(items, batch.attempts, batch.priority)
             part.passed = part.has_slot = number == 0
-            if verdict.kind is Kind.DEFER:
-                for item in items:
-                    item.attempts -= 1
-                    item.deferred = (item.deferred or 0.0) + verdict.seconds
             self._rest(part, verdict, now)
 
     def _call_again(self, call: Work) -> None:
@@ -652,7 +716,7 @@ class Scheduler:
                 if self.gate is not None:
                     self.gate.recheck(each, now)
                 elif each.paused_until <= now:
-                    self.admission.resume(each)
+                    self._resume(each, now)
             else:
                 self.resting -= len(each.members())
                 if not self.halted:
@@ -720,7 +784,9 @@ class Scheduler:
             self._fail(item, self.deadline_exceeded())
             return
         if verdict.pauses and not self.expired:
-            self._pause(item.lane, now + verdict.seconds, now)
+            self._given_up += 1
+            if verdict.seconds > 0:
+                self._pause(item.lane, now + verdict.seconds, now)
         self._fail(item, verdict.error, verdict.fatal)
 
     def judged(self, item: Item, verdict: Verdict) -> None:

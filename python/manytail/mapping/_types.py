@@ -198,9 +198,11 @@ class RetryLater(ManytailError):
     """Raised by fn when the other side says "not now" (429 or 503 with Retry-After): the item is deferred.
 
     A deferred call is no attempt: it uses up none of `times`. The item is called again after at least `after` seconds
-    (finite, >= 0; otherwise it fails with ValueError). Until then no call of its key starts (without key: of this map);
-    running calls continue. An item whose deferrals would add up to more than the `defer` of its Retry fails with this
-    exception at once; it pauses all the same.
+    (finite, >= 0; otherwise it fails with ValueError), and after at least as long as a backoff takes, which doubles
+    with each deferral. Until then no call of its key starts (without key: of this map); running calls continue. After
+    such a pause the starts are spread over a tenth of it, 1 s at most, unless a Rate spreads them. An item whose
+    deferrals would add up to more than the `defer` of its Retry fails with this exception at once; it pauses all the
+    same. If `after` alone is more than that, nothing pauses, and a note of the error says when to call again.
     """
 
     __module__ = "manytail"
