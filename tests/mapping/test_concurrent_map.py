@@ -436,6 +436,24 @@ def test_a_call_over_its_time_fails_its_item_and_another_thread_takes_over(monke
     wait_until(lambda: threads_of_maps() == [])
 
 
+def test_the_last_results_do_not_wait_for_a_call_that_was_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_workers, "JOIN_TIMEOUT", DEADLINE)
+    gate = Gate()
+    results = concurrent_map(
+        lambda item: gate(item) if item == 0 else item, range(3), workers=2, timeout=3_600, errors="return"
+    )
+    clock = Clock(results)
+    with Threads() as threads:
+        first = threads.start(next, results)
+        gate.wait_for(0)
+        clock.pass_an_hour()
+        assert isinstance(first.result().error, TimeoutError)
+        assert [next(results).result for _ in range(2)] == [1, 2]
+        assert not gate.opened.is_set()
+        gate.opened.set()
+        assert list(results) == []
+
+
 def test_abandoned_threads_that_have_ended_are_not_counted() -> None:
     first, second, go_on = Gate(), Gate(), threading.Event()
 

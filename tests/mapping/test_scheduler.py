@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manytail import Batch, Breaker, Budget, Concurrency, Empty, Rate, Retry, RetryLater
+from manytail.mapping import _admission
 from manytail.mapping._admission import Admission, PriorityLabels
 from manytail.mapping._item import Item, ItemBatch, Lane, Unfit
 from manytail.mapping._options import Options
@@ -179,6 +180,22 @@ def test_a_caller_does_not_end_because_of_deferrals() -> None:
         scheduler.failed(call, scheduler.judge(item, later, 0.0), now + 9.5)
     assert not scheduler.halted
     assert scheduler.failures == 10
+
+
+def test_a_key_that_pauses_is_kept_though_it_has_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_admission, "IDLE_LIMIT", 1)
+    scheduler, later = Scheduler(Options(keyed=True, errors="return", retry=Retry(0, defer=6))), RetryLater(4)
+    failed = Item(0, "a")
+    failed.deferred, failed.deferral = 4.0, (1, later)
+    scheduler.assign([failed])
+    scheduler.arrived([failed], 0.0)
+    scheduler.failed(scheduler.ready.get_nowait(), scheduler.judge(failed, later, 0.0), 0.0)
+    assert failed.done
+    again = [*(Item(number, number) for number in range(5)), Item(5, "a")]
+    scheduler.assign(again)
+    scheduler.arrived(again, 1.0)
+    assert {scheduler.ready.get_nowait().key for _ in range(5)} == set(range(5))
+    assert scheduler.ready.empty()
 
 
 @with_and_without_gates

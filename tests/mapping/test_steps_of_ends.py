@@ -247,7 +247,16 @@ def test_an_abandoned_call_that_outlives_its_map_is_logged_and_does_not_close_it
 
 
 def test_an_input_that_hangs_does_not_keep_a_failed_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_thread_runner, "JOIN_TIMEOUT", 0.05)
+    """It gets a moment to end, once."""
+    waits: list[float | None] = []
+
+    class Watched(_threads.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            if self.name == "manytail-reader":
+                waits.append(timeout)
+            super().join(timeout)
+
+    monkeypatch.setattr(_thread_runner, "Thread", Watched)
     asked, go_on = threading.Event(), threading.Event()
 
     def items() -> Iterator[int]:
@@ -259,6 +268,7 @@ def test_an_input_that_hangs_does_not_keep_a_failed_map(monkeypatch: pytest.Monk
         assert asked.wait(DEADLINE)
         raise ValueError(item)
 
-    with pytest.raises(ValueError, match="0"):
-        list(concurrent_map(fn, items(), workers=1))
+    with pytest.raises(ValueError, match="0"), concurrent_map(fn, items(), workers=1) as results:
+        list(results)
+    assert waits == [_thread_runner.INPUT_TIMEOUT]
     go_on.set()

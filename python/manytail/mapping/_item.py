@@ -68,8 +68,7 @@ class Item:
     __slots__ = (
         "attempts", "began", "costs", "deferral", "deferred", "delivery", "done", "error", "fatal", "first_start",
         "identity", "key", "known", "lane", "last_error", "looked_up", "number", "passed", "priority", "read", "result",
-        "size",
-        "value",
+        "size", "value",
     )  # fmt: skip
 
     lane: Lane

@@ -473,7 +473,9 @@ class Results(Iterator[_R]):
         if self._values is not None and not runner.stopping:
             self._start()
         runner.wait()
-        if not runner.stopping and not self._scheduler.over:
+        if self._output or not (runner.stopping or self._scheduler.over):
+            if self._scheduler.over:
+                runner.stop()  # its threads end, and the last results do not wait for them
             return
         runner.close()
         if runner.stopped_by_user:

@@ -289,7 +289,8 @@ class Options:
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
     # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; the
-    # least that `workers` names, else 0, and with how many calls it begins, if that is another number; whether fn is a partial with a `resource` of its own.
+    # least that `workers` names, else 0; whether fn is a partial with a `resource` of its own; with how many calls the
+    # map begins, if that is another number.
     keyed: bool = False
     prioritised: bool = False
     never_retry: tuple[type[BaseException], ...] = ()

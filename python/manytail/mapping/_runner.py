@@ -171,8 +171,7 @@ class Runner:
         self._uniform = scheduler.is_uniform  # successes that came one after the other are handled together
         self._gathers = False  # whether successes may wait
         self._slack = 0.0  # how many. Written under the lock; who lowers it looks at the events after the release
-        self._pending: list[Item] = []  # from index `_fed` on: read (and looked up), not in flight
-        self._fed = 0
+        self._pending: deque[Item] = deque()  # read (and looked up), not in flight; the reader appends without the lock
         self._reading = False  # whether the reader was asked for items and has not delivered them
         self._wanted: float = 1  # items in the output that the consumer waits for
         # The window is filled to the brim, and again when no more items than `_refill_at` are in flight.
@@ -495,7 +494,7 @@ class Runner:
                 self._input_ended(None)
                 self._dispatch()  # no batch lingers
                 return
-            self._pending, self._fed = items, 0
+            self._pending.extend(items)
             room = self._feed(room)
 
     def _feed(self, room: int) -> int:
@@ -503,10 +502,7 @@ class Runner:
         scheduler = self.scheduler
         now = self.now()
         while room > 0 and self._pending:
-            items = self._pending[self._fed : self._fed + room]
-            self._fed += len(items)
-            if self._fed >= len(self._pending):
-                self._pending, self._fed = [], 0
+            items = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
             scheduler.arrived(items, now)
             self._dispatch()
             if scheduler.wake_at < math.inf:
@@ -529,8 +525,7 @@ class Runner:
     def more_read(self, items: list[Item]) -> None:
         """From the reader: some of the items that it was asked for."""
         if not self.stopping:
-            self._pending = self._pending[self._fed :] + items
-            self._fed = 0
+            self._pending.extend(items)
 
     def items_read(self, items: list[Item] | None, error: BaseException | None = None) -> None:
         """From the reader: the items, or None at the end of the input. error: what the input raised instead."""
@@ -560,8 +555,7 @@ class Runner:
     def _looked_up(self, items: list[Item]) -> None:
         """These items were looked up: they may come into flight. The window has free slots for them."""
         self._looking -= len(items)
-        self._pending = self._pending[self._fed :] + items
-        self._fed = 0
+        self._pending.extend(items)
 
     def do_due(self) -> list[Callable[[], object]]:
         """Call `tick` if it is time. Returns what is to be called outside the lock, because it runs user code: it

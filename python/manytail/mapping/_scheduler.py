@@ -71,7 +71,7 @@ from manytail._timings import Timings
 from ._admission import Admission, SharedAdmission
 from ._errors import asked, set_cause
 from ._gate import AdaptiveGate, Gate
-from ._item import Item, ItemBatch, Lane, Spread, Unfit, Work, note_wait, flat, spent_of
+from ._item import Item, ItemBatch, Lane, Spread, Unfit, Work, flat, note_wait, spent_of
 from ._limits import Rate
 from ._options import Options
 from ._types import DeadlineExceeded, RetryLater, TooManyFailures

@@ -24,6 +24,7 @@ from ._scheduler import Scheduler
 from ._threads import Thread
 from ._workers import CoroutineWorkers, ThreadWorkers
 
+INPUT_TIMEOUT = 0.05  # seconds that `close` waits for an input, which may block for ever
 
 def wait_for_databases(runner: Runner) -> None:
     """After `close`: wait until the databases have all results, and what calls took of shared limits. After the
@@ -49,6 +50,8 @@ class ThreadRunner(Runner):
         self.workers = (CoroutineWorkers if self.options.is_async else ThreadWorkers)(self)
         self._timer = _Timer(self)
         self._reader: Thread | None = None
+        self._in_input = False  # the reader runs code of the input, or is about to: that may block for ever
+        self._left_reader = False  # it was given its time to end
 
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         """Begin to read. never_blocks: the source returns at most `room` items at once and runs no user code. Whoever
@@ -79,17 +82,19 @@ class ThreadRunner(Runner):
             if room <= 0:
                 self.read_next.wait()  # type: ignore[attr-defined]
                 room = self.room
+            self._in_input = True  # before the look at `stopping`: `close` waits long only for what is false here
             if self.stopping:
                 return
             try:
                 items = next(source, None)
             except BaseException as raised:
                 error = raised
+            self._in_input = False
             room -= len(items or ())
             if items is not None and room > 0 and self.memory is None:
-                self._events.append((self.more_read, items))
+                self._pending.extend(items)
                 if self.is_hungry():
-                    self.settle()
+                    self.report(no_step)
                 continue
             room = 0
             self.locked(self._items_read, items, error)
@@ -137,9 +142,15 @@ class ThreadRunner(Runner):
         self.locked(no_step)  # waits for the lock's holder, which may be starting a thread that is to be joined
         self.workers.join()
         self._timer.join()
-        if self._reader is not None:
-            self._reader.join(JOIN_TIMEOUT)
+        self._join_reader()
         self.locked(no_step)  # handles what the last calls reported
+
+    def _join_reader(self) -> None:
+        """Wait for the reader. One whose input blocks gets a moment to end, once: an input that does not block should
+        not be in use when the map has ended."""
+        if self._reader is not None and not self._left_reader:
+            self._reader.join(INPUT_TIMEOUT if self._in_input else JOIN_TIMEOUT)
+            self._left_reader = True
 
     def calls_ended(self) -> None:
         super().calls_ended()

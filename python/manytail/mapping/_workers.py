@@ -22,9 +22,10 @@ from manytail.errors import ShutDown
 
 from . import _logs
 from ._item import Work
-from ._runner import JOIN_TIMEOUT, Runner
+from ._runner import Runner
 from ._threads import Thread
 
+JOIN_TIMEOUT = 0.05  # seconds that the end of a map waits for calls that it has abandoned
 # For how long a worker whose calls never wait keeps its loop.
 TURN_CALLS = 16
 TURN_TIME = 0.0005  # seconds
