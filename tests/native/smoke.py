@@ -324,7 +324,7 @@ def looking_at_an_entry_queue() -> None:
             seen(queue.qsize(), queue.depth(), queue.stats(), *(entry.state for entry in entries))
             for it in (alone, shared):
                 seen(repr(it), it.unacked, it.prefetch, it.interest)
-            seen(repr(consumer), consumer.unacked)
+            seen(consumer.unacked)  # not repr: the interpreter's critical section guards the tuple of subscriptions
             queue.maintain()
 
     lookers = threads(look)
