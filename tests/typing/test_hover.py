@@ -9,6 +9,9 @@ from support.process import run_command
 
 import manytail
 
+from .language_server import opened
+
+ROOT = Path(__file__).parents[2]
 STUB = Path(manytail.__path__[0]) / "mapping" / "__init__.pyi"
 MAPS = ["concurrent_map", "aconcurrent_map", "Caller", "AsyncCaller"]
 
@@ -34,7 +37,7 @@ def test_the_stub_has_the_docstring_once(name: str) -> None:
 
 
 def test_the_stubs_of_compiled_queues_have_their_docstrings() -> None:
-    tool = Path(__file__).parents[2] / "tools" / "stub_docstrings.py"
+    tool = ROOT / "tools" / "stub_docstrings.py"
     ran = run_command(sys.executable, tool, "--check")
     assert (ran.returncode, ran.stderr) == (0, "")
     stub = (STUB.parents[1] / "_multiqueue.pyi").read_text(encoding="utf-8")
@@ -46,6 +49,28 @@ def test_jedi_shows_the_prose_of_a_compiled_method() -> None:
     jedi = pytest.importorskip("jedi", reason="the free-threaded interpreter has no IPython")
     (found,) = jedi.Script("from manytail import MultiQueue\nMultiQueue.setdefault").help(2, 14)
     assert "made atomically if missing" in found.docstring()
+
+
+HOVERED = """\
+from manytail import AsyncCaller, Caller, MultiQueue, aconcurrent_map, concurrent_map
+concurrent_map
+aconcurrent_map
+Caller
+AsyncCaller
+MultiQueue
+concurrent_map(str.upper, ["a"])
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts a process")
+def test_pyright_shows_the_prose() -> None:
+    pytest.importorskip("pyright", reason="the free-threaded interpreter has no pyright")
+    with opened(Path(sys.executable).with_name("pyright-langserver"), ROOT, HOVERED) as shown:
+        texts = [shown(line, 2) for line in range(1, 7)]
+    names = [*MAPS, "MultiQueue", "concurrent_map"]
+    firsts = [inspect.getdoc(getattr(manytail, name)).partition("\n")[0] for name in names]  # type: ignore[union-attr]
+    assert [first for first, text in zip(firsts, texts, strict=True) if first not in text] == []
+    assert "max_in_flight: items taken" in texts[0]
 
 
 def test_inspect_shows_the_options_of_map_arrow() -> None:
