@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ._shared_store import Store
 
 _VERSION = f"{sys.implementation.cache_tag}-{sys.flags.optimize}"
-_DOCSTRING = 0x4000000  # inspect.CO_HAS_DOCSTRING
 _ROW = "\1manytail: fn of {}"  # with the number of the name of the results
 
 
@@ -40,7 +39,7 @@ def fingerprint(fn: Any) -> str | None:
 
 def _of_function(fn: FunctionType, seen: set[int]) -> Iterator[bytes]:
     seen.add(id(fn))
-    yield from _of_code(fn.__code__)
+    yield from _of_code(fn.__code__, fn.__doc__)
     values = [fn.__defaults__, *sorted((fn.__kwdefaults__ or {}).items()), *_closed_over(fn)]
     for value in values:
         if isinstance(value, FunctionType):
@@ -58,12 +57,12 @@ def _closed_over(fn: FunctionType) -> Iterator[Any]:
             continue
 
 
-def _of_code(code: CodeType) -> Iterator[bytes]:
-    """Without its docstring, and the places of its lines."""
+def _of_code(code: CodeType, docstring: str | None = None) -> Iterator[bytes]:
+    """Without the docstring, which is the first constant, and the places of its lines."""
     yield encode([code.co_code, list(code.co_names), list(code.co_varnames), list(code.co_freevars)])
     constants = list(code.co_consts)
-    if constants and isinstance(constants[0], str) and (code.co_flags & _DOCSTRING or sys.version_info < (3, 13)):
-        del constants[0]  # the docstring; before 3.13 of each function, which has None there if it has none
+    if docstring is not None and constants and constants[0] == docstring:
+        del constants[0]
     for value in constants:
         if isinstance(value, CodeType):
             yield from _of_code(value)
