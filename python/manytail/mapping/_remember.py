@@ -120,7 +120,7 @@ class Memory:
         self._thread: Thread | None = None
         self._agreed = False  # whether the database has our codec
         self._closing = False  # the map ends: record at once
-        self._lookups_ended = False
+        self._lookups_ended = self._expired = False
         self._found = 0  # results, and their ages in seconds; logged at the end
         self._newest, self._oldest = math.inf, 0.0
         self._logged = False  # whether a result that cannot be recorded was logged, where that ends nothing
@@ -232,7 +232,7 @@ class Memory:
         if self._has_room():
             return None
         with Held(self._lock):
-            if self._has_room() or self.error is not None or (self._lookups_ended and self.give_up.is_set()):
+            if self._has_room() or self.error is not None or self._expired:
                 return None
             future: Future[None] = Future()
             self._waiting.append(future)
@@ -242,9 +242,9 @@ class Memory:
     def expire(self) -> None:
         """The deadline: nothing more is looked up. Who waits for a look-up, or for room, continues at once."""
         with Held(self._lock):
-            if self._lookups_ended and self.give_up.is_set():
+            if self._expired:
                 return
-            self._lookups_ended = True
+            self._expired = self._lookups_ended = True
             self.give_up.set()
             self._changed.set()
             released = self._take_waiting()
@@ -262,6 +262,8 @@ class Memory:
         with Held(self._lock):
             self._closing = self._lookups_ended = True
             self._record_at = 0.0
+            if not self._inline:  # else no look-up is on its way
+                self.give_up.set()
             self._changed.set()
         if self._inline and self._results:  # it was interrupted, and perhaps nobody calls `flushed`
             _unfinished.add(self)
