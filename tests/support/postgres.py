@@ -97,12 +97,13 @@ class Server:
 
     def freeze(self, number: signal.Signals) -> None:
         """SIGSTOP or SIGCONT for every process of the server. Each has a process group of its own."""
-        import psutil
-
-        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
-        postmaster.send_signal(number)  # first: a stopped one starts no others
-        for process in postmaster.children():
-            process.send_signal(number)
+        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, number)  # first: a stopped one starts no others
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        for process, parent in (line.split() for line in listed.splitlines()):
+            if int(parent) == postmaster:
+                with suppress(ProcessLookupError):
+                    os.kill(int(process), number)
 
     @property
     def runs(self) -> bool:
