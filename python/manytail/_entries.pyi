@@ -181,7 +181,8 @@ class EntryQueue(Generic[_T]):
         headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue.
         ttl, delay: seconds from now until it expires, or is available. group: the message group, any hashable.
         origin: subscriptions with the same origin (`is`) do not get it.
-        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None.
+        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None. It
+        overtakes none: while an earlier entry is left that the subscription would get first, that is None too.
         block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits for ever.
         Full: no free slot (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative
         or NaN, delay with immediate. TypeError: an option of another type. Nothing is put when it raises.
@@ -258,5 +259,9 @@ class EntryQueue(Generic[_T]):
     @property
     def is_shutdown(self) -> bool:
         """True from the first shutdown() on."""
+    def interests(self) -> dict[str, int]:
+        """How many of its open subscriptions are in each state of Subscription.interest: a dict with all four. Together
+        they are stats().subscriptions. It looks at each of them, under the lock.
+        """
     def stats(self) -> QueueStats:
         """QueueStats: a consistent snapshot of the counters."""

@@ -56,9 +56,8 @@ cdef class EntryQueue(Root):
     cdef entry *make_immediate(self, item, headers, priority, ttl, delay, group, origin,
                                search_range *found) except NULL
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin)
-    cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v)
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept
-    cdef int ask_waiting(self, entry *e, selector_results *v) except -1
+    cdef int ask(self, selector_results *v, bint listening) except -1
     cdef int put_one(self, item, int64_t deadline, headers, priority, ttl, delay, group, origin) except -1
     cdef int put_runs(self, tuple items, int64_t deadline, priority, origin, int64_t *count) except -1
     cdef int64_t put_run(self, tuple items, int64_t at, priority, origin) except -1

@@ -33,9 +33,10 @@ from manytail._entry cimport *
 from manytail._eq cimport *
 from manytail._eq_capacity cimport *
 from manytail._eq_end cimport *
+from manytail._eq_get cimport drop_results
 from manytail._eq_keys cimport *
 from manytail._eq_life cimport forget_other_threads, free_queue, locked_clear, locked_shutdown, new_queue
-from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run, locked_add_unasked_selectors
+from manytail._eq_put cimport locked_hand_over, locked_put, locked_put_run
 from manytail._eq_sorted cimport search_range
 from manytail._lifecycle cimport *
 from manytail._root cimport clear_by_breaking_cycles
@@ -486,7 +487,8 @@ cdef class EntryQueue(Root):
         headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue.
         ttl, delay: seconds from now until it expires, or is available. group: the message group, any hashable.
         origin: subscriptions with the same origin (`is`) do not get it.
-        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None.
+        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None. It
+        overtakes none: while an earlier entry is left that the subscription would get first, that is None too.
         block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits for ever.
         Full: no free slot (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative
         or NaN, delay with immediate. TypeError: an option of another type. Nothing is put when it raises."""
@@ -622,7 +624,7 @@ cdef class EntryQueue(Root):
         try:
             while r != MT_OK and r != DENIED:
                 if r == SLOW:
-                    self.ask_waiting(e, v)
+                    self.ask(v, False)
                 else:
                     self.before_next_try(e, found, p, deadline, r)
                 r = self.admit_once(e, found, p) if v == NULL else self.hand_over_once(e, found, v, p)
@@ -661,25 +663,22 @@ cdef class EntryQueue(Root):
         return self.make(item, headers, priority, ttl, ZERO, group, origin, found)
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
+        """Returns its handle, or None: no subscription waits for it. The entry is linked only together with its
+        acquisition, so no other subscription can see it."""
         cdef int64_t deadline = deadline_from(block, timeout)
         cdef search_range found
         cdef selector_results v
         cdef entry *e = self.make_immediate(item, headers, priority, ttl, delay, group, origin, &found)
-        v.n, v.capacity, v.items = 0, 0, NULL
-        try:
-            return self.hand_to_waiter(e, &found, deadline, &v)
-        finally:
-            free_results(&v)
-
-    cdef object hand_to_waiter(self, entry *e, search_range *found, int64_t deadline, selector_results *v):
-        """Hand e to a waiter. Returns its handle, or None: no subscription waits for it. e is linked only together with
-        its acquisition, so no other subscription can see it."""
         cdef Entry h = handle_before_put(self, e)
         cdef wait_point p
-        if self.admit_slow(e, found, v, &p, deadline, self.hand_over_once(e, found, v, &p)) == MT_OK:
-            return h
-        self.abandon_put(e, &p)
-        return None
+        memset(&v, 0, sizeof(selector_results))
+        try:
+            if self.admit_slow(e, &found, &v, &p, deadline, self.hand_over_once(e, &found, &v, &p)) == MT_OK:
+                return h
+            self.abandon_put(e, &p)
+            return None
+        finally:
+            free_results(&v)
 
     cdef int hand_over_once(self, entry *e, search_range *found, selector_results *v, wait_point *p) noexcept:
         """One try, with the status of locked_hand_over."""
@@ -693,23 +692,24 @@ cdef class EntryQueue(Root):
         unlock_and_run_timed_effects(self, &fx)
         return r
 
-    cdef int ask_waiting(self, entry *e, selector_results *v) except -1:
-        """Ask the selectors of the subscriptions that e may suit, without the lock."""
+    cdef int ask(self, selector_results *v, bint listening) except -1:
+        """Ask the selectors that were not asked yet, without the lock. What they say of an entry that is dead by then
+        does not matter. No handle is kept, which may have the last reference to the item: the lock is taken again."""
         cdef acquired_entry t
-        cdef int64_t i
-        keep_for_handle(self.q, e)
-        fill_acquired(&t, e, 0)
-        cdef Entry h = handle_of(self, &t)
-        lock_order(self.q)
-        cdef bint ok = locked_add_unasked_selectors(self.q, e, v)
-        unlock_order(self.q)
-        if not ok:
-            raise MemoryError
-        for i in range(v.n):
-            if v.items[i].selector != NULL:
-                selector = mt_owned(v.items[i].selector)
-                v.items[i].selector = NULL
-                v.items[i].wants = judge(self, selector, h, False)
+        cdef selector_result *it
+        cdef bint alive
+        while v.asked < v.n:
+            it = &v.items[v.asked]
+            selector = mt_owned(it.selector)
+            it.selector = NULL
+            lock_order(self.q)
+            alive = is_linked(it.e)             # or not linked yet
+            if alive:
+                keep_for_handle(self.q, it.e)
+                fill_acquired(&t, it.e, 0)
+            unlock_order(self.q)
+            it.wants = alive and judge(self, selector, handle_of(self, &t), listening)
+            v.asked += 1
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
@@ -1182,6 +1182,19 @@ cdef class EntryQueue(Root):
         """True from the first shutdown() on."""
         return bool(is_shut(self.q))
 
+    def interests(self):
+        """How many of its open subscriptions are in each state of Subscription.interest: a dict with all four. Together
+        they are stats().subscriptions. It looks at each of them, under the lock."""
+        cdef int64_t[5] counts
+        memset(counts, 0, sizeof(counts))
+        lock_order(self.q)
+        cdef subscription *s = next_open(self.q, NULL)
+        while s != NULL:
+            counts[locked_interest(s)] += 1
+            s = next_open(self.q, s)
+        unlock_order(self.q)
+        return {INTERESTS[i]: counts[i] for i in range(4)}
+
     def stats(self):
         """QueueStats: a consistent snapshot of the counters."""
         cdef entry_queue *q = self.q
@@ -1197,6 +1210,7 @@ cdef class EntryQueue(Root):
                           now.dead_lettered, now.selector_errors, now.high_water, subscriptions, age)
 
 
+INTERESTS = "interested", "notified", "not_interested", "non_acquiring", "closed"     # by locked_interest()
 cdef object timer, dead_letters
 cdef object ZERO = 0.0         # put()'s defaults, for `is`: Cython makes equal constants of a module one object
 cdef object FOUR = 4
@@ -1240,7 +1254,7 @@ cdef class PendingPut(Root):
                 if r == DENIED or (r == MT_FULL and q.q.overflow == OVERFLOW_BLOCK):
                     break
                 if r == SLOW:
-                    q.ask_waiting(e, &self.v)
+                    q.ask(&self.v, False)
                 else:
                     q.before_next_try(e, &self.found, &self.p, ONCE, r)
         except BaseException:
@@ -1409,11 +1423,12 @@ cdef bint judge(EntryQueue queue, selector, Entry h, bint listening) except -1:
 
 
 cdef void free_results(selector_results *v) noexcept:
-    """Drop the selectors that were not asked."""
+    """Drop the results, and the selectors that were not asked."""
     cdef int64_t i
-    for i in range(v.n):
-        if v.items[i].selector != NULL:
+    for i in range(v.asked, v.n):
+        if v.items[i].selector != NULL:         # NULL: it raised
             Py_DECREF_raw(v.items[i].selector)
+    drop_results(v)
     free(v.items)
 
 

@@ -178,12 +178,17 @@ ctypedef struct acquired_entry:     # what a handle is made of; keep_for_handle(
 ctypedef struct selector_result:    # what a selector said about an entry
     uint32_t id                 # of the subscription
     bint wants
-    PyObject *selector          # with a reference; NULL: it was asked. None: the subscription has none
+    entry *e                    # pinned
+    PyObject *selector          # with a reference; NULL: it was asked
 
 ctypedef struct selector_results:
     selector_result *items
     int64_t n
     int64_t capacity
+    int64_t asked               # of n: these have an answer, the others have to be asked
+    int64_t at                  # the next result is looked for from here on: each try needs them in the same order
+    bint one_entry              # only what was said about one entry is kept
+    bint lost                   # no memory for a selector that has to be asked
 
 ctypedef struct queue_counters:     # totals since the queue was made
     int64_t enqueued

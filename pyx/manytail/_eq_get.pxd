@@ -2,8 +2,8 @@
 #
 # locked_take is one try of a get. An unfiltered subscription gets the first AVAILABLE entry from the cursor that all of
 # them share: O(1). SLOW means that filters decide, of any kind, of this subscription or of one that outranks it. Then
-# Subscription.search (_subscriptions.pyx) takes over: it asks selectors without the order lock, and acquires under it,
-# by locked_start_delivery.
+# Subscription.search (_subscriptions.pyx) takes over: locked_first_wanted finds the entry under the order lock. It
+# returns SLOW for each selector that has to be asked, which is done without the lock, and is called again.
 #
 # put(immediate=True) acquires its entry for a getter that waits, and reserves it: the entry is in the subscription's
 # list `reserved` until that getter, which was notified, fetches it by locked_take_reserved.
@@ -13,6 +13,18 @@
 #       locked_release_unclaimed follows. Else it took an entry of another queue, or is gone since a fork: any get of
 #       the subscription fetches reserved entries first.
 from manytail._eq_end cimport *
+
+
+cdef enum:                      # locked_judgement(); > 0: the id of the rival that wants the entry
+    WANTED = 0
+    NOT_WANTED = -1
+    UNKNOWN = -2                # a selector has to be asked
+
+cdef enum search_way:
+    BY_CURSOR                   # along its own cursor, or the queue's
+    BELOW                       # skipping what filtered subscriptions of a higher priority want: subscription.below
+    BY_HEAPS                    # with groups: the heap of what anybody may take, and the heap of its own groups
+    WALK                        # from the head, with a temporary cursor: what it skips, the next search may take
 
 
 cdef inline int locked_take(entry_queue *q, subscription *s, entry **out, uint64_t *delivery,
@@ -97,8 +109,32 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 
 
 # ------------------------------------------------------------------------------------------------------------ selectors
-cdef inline bint add_selector(selector_results *v, subscription *s) noexcept nogil:
-    """Add the selector of s, with a reference, to those to be asked. False: no memory."""
+cdef inline int known_result(selector_results *v, subscription *s, entry *e) noexcept nogil:
+    """What the selector of s says about e: 1 or 0. -1: it has to be asked, and was added to those that are."""
+    cdef int64_t i
+    if s.selector == NULL:
+        return 1
+    for i in range(v.asked):
+        v.at = v.at if v.at < v.asked else 0
+        v.at += 1
+        if v.items[v.at - 1].id == s.id and v.items[v.at - 1].e == e:
+            return v.items[v.at - 1].wants
+    if v.one_entry and v.n and v.items[0].e != e:
+        drop_results(v)
+    v.lost = not add_selector(v, s, e) or v.lost
+    return -1
+
+
+cdef inline void drop_results(selector_results *v) noexcept nogil:
+    """Forget what selectors said. All were asked."""
+    while v.n:
+        v.n -= 1
+        entry_drop(v.items[v.n].e)
+    v.asked = 0
+
+
+cdef inline bint add_selector(selector_results *v, subscription *s, entry *e) noexcept nogil:
+    """Add the selector of s, with a reference, to those to be asked about e. False: no memory."""
     if v.n == v.capacity:
         longer = <selector_result *>realloc(v.items, (v.capacity * 2 + 4) * sizeof(selector_result))
         if longer == NULL:
@@ -106,21 +142,81 @@ cdef inline bint add_selector(selector_results *v, subscription *s) noexcept nog
         v.items = longer
         v.capacity = v.capacity * 2 + 4
     v.items[v.n].id = s.id
-    v.items[v.n].wants = False
-    v.items[v.n].selector = <PyObject *>s.selector if s.selector != NULL else <PyObject *>None
-    keep(<uintptr_t>v.items[v.n].selector)
+    v.items[v.n].e = e
+    v.items[v.n].selector = <PyObject *>s.selector
+    keep(<uintptr_t>s.selector)
+    entry_keep(e)
     v.n += 1
     return True
 
 
-cdef inline bint locked_add_rivals(entry_queue *q, subscription *s, entry *e, selector_results *found) noexcept nogil:
-    """Add the selectors of the rivals of s that e may suit. False: no memory."""
-    cdef subscription *h = next_above(s, NULL)
+cdef inline int64_t locked_judgement(entry_queue *q, subscription *s, entry *e, bint below,
+                                     selector_results *v) noexcept nogil:
+    """Whether s wants e, which passes its other filters. below: and no rival of s does."""
+    cdef subscription *h = next_above(s, NULL) if below else NULL
+    cdef int wants = known_result(v, s, e)
+    if wants <= 0:
+        return NOT_WANTED if wants == 0 else UNKNOWN
     while h != NULL:
-        if may_take(q, h, e) and not add_selector(found, h):
-            return False
+        wants = known_result(v, h, e) if may_take(q, h, e) else 0
+        if wants:
+            return <int64_t>h.id if wants > 0 else <int64_t>UNKNOWN
         h = next_above(s, h)
-    return True
+    return WANTED
+
+
+# --------------------------------------------------------------------------------------------------------------- search
+cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_rivals) noexcept nogil:
+    if s.browse or (q.groups == GROUPS_NONE and not has_rivals):
+        return BY_CURSOR
+    if q.groups == GROUPS_NONE:
+        return BELOW
+    return BY_HEAPS if locked_heaps_decide(q, s) else WALK
+
+
+cdef inline entry *locked_candidate(entry_queue *q, subscription *s, cursor *c, search_way way, int *r) noexcept nogil:
+    """The next entry from the cursor on that passes all filters of s but the selector. NULL: *r says why there is
+    none."""
+    r[0] = locked_usable(s)
+    if r[0] == MT_OK and way == BELOW and not locked_prepare_below(q, s):
+        r[0] = MT_NOMEM
+    if r[0] != MT_OK:
+        return NULL
+    while True:
+        e = locked_first_of_groups(q, s) if way == BY_HEAPS else cursor_first(q, c)
+        if e == NULL:
+            r[0] = MT_EMPTY
+        if e == NULL or may_take(q, s, e):
+            return e
+        cursor_skip(q, c, e)
+
+
+cdef inline int locked_first_wanted(entry_queue *q, subscription *s, cursor *c, search_way way, uint64_t before,
+                                    selector_results *v, entry **out) noexcept nogil:
+    """Find the first AVAILABLE entry, of a smaller order than `before`, that s wants and may take. MT_OK; MT_EMPTY;
+    SLOW: selectors have to be asked first; MT_NOMEM, NO_CREDIT or CLOSED."""
+    cdef int r
+    cdef bint known = True
+    e = locked_candidate(q, s, c, way, &r)
+    while e != NULL and e.order < before:
+        refused = locked_judgement(q, s, e, way == BELOW or way == WALK, v)
+        if refused == UNKNOWN:
+            # A walk begins at the head each time. So the next one has all answers, unless only one entry's are kept.
+            known = False
+            if v.one_entry or way != WALK:
+                break
+        elif refused == WANTED and known:
+            out[0] = e
+            return MT_OK
+        if way == BELOW and refused > 0 and not add_skipped_for(s, <uint32_t>refused):
+            return MT_NOMEM
+        cursor_skip(q, c, e)
+        e = locked_candidate(q, s, c, way, &r)
+    if v.lost:
+        return MT_NOMEM
+    if not known:
+        return SLOW
+    return r if e == NULL else MT_EMPTY
 
 
 # ----------------------------------------------------------------------------------------------------- reserved entries

@@ -39,6 +39,15 @@ cdef inline bint is_interested(subscription *s) noexcept nogil:
     return not is_closed(s) and not is_suspended(s) and (s.browse or has_credit(s))
 
 
+cdef inline int locked_interest(subscription *s) noexcept nogil:
+    """The number of Subscription.interest among INTERESTS (_entries.pyx)."""
+    if is_closed(s):
+        return 4
+    if not is_interested(s):
+        return 2
+    return 3 if s.browse else s.notified > 0
+
+
 cdef inline int locked_usable(subscription *s) noexcept nogil:
     if unlikely(is_closed(s)):
         return CLOSED
@@ -198,15 +207,10 @@ cdef inline void locked_wake_subscription(entry_queue *q, subscription *s, effec
 
 cdef inline void locked_wake_everybody(entry_queue *q, effects *fx) noexcept nogil:
     """Notify all waiters of all subscriptions."""
-    cdef subscription *s = next_acquiring(q, NULL)
+    cdef subscription *s = next_open(q, NULL)
     while s != NULL:
         locked_wake_subscription(q, s, fx)
-        s = next_acquiring(q, s)
-    s = q.filtered              # has all browsers, which are in no rank
-    while s != NULL:
-        if s.browse:
-            locked_wake_subscription(q, s, fx)
-        s = s.filtered_next
+        s = next_open(q, s)
 
 
 cdef inline void locked_wake_after_shutdown(entry_queue *q, bint was_held, effects *fx) noexcept nogil:
@@ -257,6 +261,20 @@ cdef inline subscription *next_acquiring(entry_queue *q, subscription *s) noexce
         return s.all_next
     rank = q.ranks if s == NULL else s.rank.next
     return rank.all.first if rank != NULL else NULL
+
+
+cdef inline subscription *next_open(entry_queue *q, subscription *s) noexcept nogil:
+    """The open subscription that follows s (NULL: the first one). NULL: the end. Browsers are the last."""
+    if s == NULL or not s.browse:
+        s = next_acquiring(q, s)
+        if s != NULL:
+            return s
+        s = q.filtered              # has all browsers, which are in no rank
+    else:
+        s = s.filtered_next
+    while s != NULL and not s.browse:
+        s = s.filtered_next
+    return s
 
 
 cdef inline subscription *next_above(subscription *s, subscription *h) noexcept nogil:

@@ -6,6 +6,10 @@
 #
 # locked_hand_over is put(immediate=True): it links the entry only if a get is waiting for it, and acquires it for that
 # get before the lock is released, so no other subscription sees it.
+#
+# Invariant
+#   P1  Its entry overtakes none: the subscription that gets it would take no AVAILABLE entry that is earlier in the
+#       order. One may be left while a get waits, for another get that was notified and has not tried yet.
 from manytail._eq_get cimport *
 
 
@@ -92,11 +96,16 @@ cdef inline void locked_replace(entry_queue *q, entry *e, effects *fx) noexcept 
 
 
 # ---------------------------------------------------------------------------------------------------------------- order
+cdef inline uint64_t order_in_level(entry *e) noexcept nogil:
+    """The order of an entry that is appended to its level. `seq` is set."""
+    return (<uint64_t>e.priority_level << LEVEL_SHIFT) | <uint64_t>e.seq
+
+
 cdef inline void locked_link(entry_queue *q, entry *e) noexcept nogil:
     """Append to its level."""
     e.seq = q.nseq
     q.nseq += 1
-    e.order = (<uint64_t>e.priority_level << LEVEL_SHIFT) | <uint64_t>e.seq
+    e.order = order_in_level(e)
     list_append(&q.lists[e.priority_level], e)
     if unlikely(q.nlevels > 1):
         q.ready[e.priority_level >> 6] |= <uint64_t>1 << (e.priority_level & 63)
@@ -149,8 +158,10 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
         return MT_SHUTDOWN
     if locked_refuses(q, e):
         return MT_FULL
+    if q.keyed and not (e.keyed and search_place(&q.index, q.lists, found)):
+        return MT_EMPTY
     e.seq = q.nseq                  # may_take() compares it with `start`
-    r = locked_find_taker(q, e, v, &s)
+    r = locked_find_taker(q, e, order_bound(q, e, found), v, &s)
     if r != MT_OK:
         return r
     r = locked_add(q, e, found, fx)
@@ -166,49 +177,53 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
     return MT_OK
 
 
-cdef inline int locked_find_taker(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
-    """locked_find_waiting(), which must find one whose shared credit, if any, can be taken."""
-    while True:
-        found[0] = NULL
-        r = locked_find_waiting(q, e, v, found)
-        if r != MT_OK or found[0].credit == NULL or take_shared_credit(found[0].credit):
-            return r
-        # A get of another queue took the last credit after locked_find_waiting() had looked.
+cdef inline uint64_t order_bound(entry_queue *q, entry *e, search_range *found) noexcept nogil:
+    """Of the entries that are before e, which is not linked yet, all have a smaller order than this. It is exact,
+    except in a queue with a `place` that is not ours: there any entry may be before e."""
+    if q.place == NULL:
+        return order_in_level(e)
+    return found.lo + 1 if q.keyed else LAST_ORDER
 
 
-cdef inline int locked_find_waiting(entry_queue *q, entry *e, selector_results *v, subscription **found) noexcept nogil:
+cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t before, selector_results *v,
+                                  subscription **found) noexcept nogil:
     """Of the subscriptions that want e, those of the highest priority count. MT_OK: *found is one of these in which a
-    get waits. DENIED: there is none. SLOW: a selector was not asked yet."""
+    get waits, and which takes nothing before e; its shared credit, if any, is taken. DENIED: there is none. SLOW:
+    selectors have to be asked first. MT_NOMEM."""
     cdef subscription *s = next_acquiring(q, NULL)
     cdef subscription_rank *claims = NULL       # the highest one with a subscription that wants e
-    cdef int wants
     while s != NULL and (claims == NULL or claims == s.rank):
-        if is_interested(s) and may_take(q, s, e):
-            wants = 1 if s.selector == NULL else known_result(v, s.id)
-            if wants < 0:
-                return SLOW
-            if wants:
-                claims = s.rank
-            if wants and s.waiters.n and found[0] == NULL:
-                found[0] = s
+        if is_interested(s) and may_take(q, s, e) and known_result(v, s, e) > 0:
+            claims = s.rank
+            # While it is not known who wants e, nobody is asked about others.
+            if s.waiters.n and v.asked == v.n and not locked_would_overtake(q, s, before, v):
+                if s.credit == NULL or take_shared_credit(s.credit):
+                    found[0] = s
+                    return MT_OK
+                s, claims = NULL, NULL      # a get of another queue took the last credit: begin again
         s = next_acquiring(q, s)
-    return MT_OK if found[0] != NULL else DENIED
+    if v.lost:
+        return MT_NOMEM
+    return SLOW if v.asked < v.n else DENIED
 
 
-cdef inline int known_result(selector_results *v, uint32_t id) noexcept nogil:
-    """What the selector said: 1 or 0; -1: it was not asked."""
-    for i in range(v.n):
-        if v.items[i].id == id:
-            return v.items[i].wants
-    return -1
-
-
-cdef inline bint locked_add_unasked_selectors(entry_queue *q, entry *e, selector_results *v) noexcept nogil:
-    """Collect the selectors that have to be asked. False: no memory."""
-    cdef subscription *s = next_acquiring(q, NULL)
-    while s != NULL:
-        if s.selector != NULL and is_interested(s) and may_take(q, s, e) and known_result(v, s.id) < 0 \
-                and not add_selector(v, s):
-            return False
-        s = next_acquiring(q, s)
-    return True
+cdef inline bint locked_would_overtake(entry_queue *q, subscription *s, uint64_t before,
+                                       selector_results *v) noexcept nogil:
+    """Whether there is an AVAILABLE entry, of a smaller order than `before`, that s would take next; or that is not
+    known, because selectors have to be asked."""
+    cdef search_way way = locked_way(q, s, next_above(s, NULL) != NULL)
+    cdef cursor *c = &s.below if way == BELOW else s.cursor_in_use
+    cdef cursor walk
+    cdef entry *e
+    if q.available == 0:
+        return False
+    if way == WALK:
+        c = &walk
+        if not open_cursor(q, c, False):
+            v.lost = True
+            return True
+    r = locked_first_wanted(q, s, c, way, before, v, &e)
+    if way == WALK:
+        close_cursor(q, c)
+    v.lost = v.lost or r == MT_NOMEM
+    return r != MT_EMPTY

@@ -5,20 +5,10 @@ from libc.stdint cimport int64_t
 from manytail._c cimport mt_atomic_i64, mt_atomic_u32
 from manytail._entries cimport Entry, EntryQueue
 from manytail._entry cimport entry
-from manytail._eq cimport acquired_entry, cursor, effects, selector_results, shared_credit, subscription
+from manytail._eq cimport acquired_entry, cursor, effects, shared_credit, subscription
+from manytail._eq_get cimport search_way
 from manytail._root cimport Root
 from manytail._waiting cimport Waiting, wait_point
-
-
-cdef enum search_way:
-    BY_CURSOR                   # along its own cursor, or the queue's
-    BELOW                       # skipping what filtered subscriptions of a higher priority want: subscription.below
-    BY_HEAPS                    # with groups: the heap of what anybody may take, and the heap of its own groups
-    WALK                        # from the head, with a temporary cursor: what it skips, the next search may take
-
-ctypedef struct judgement:      # what selectors said about the entry that was judged last
-    entry *e                    # pinned; NULL: none was judged
-    int64_t refused             # WANTED, NOT_WANTED, or the id of the rival that wants it
 
 
 @cython.final
@@ -58,10 +48,7 @@ cdef class Subscription(Root):
     cdef void interest_changed(self) noexcept
     cdef bint listens(self) noexcept
     cdef bint lasts(self) noexcept
-    cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
-    cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1
-    cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2
     cdef void place(self, wait_point *p) noexcept
     cdef void release_unclaimed(self) noexcept
     cdef int linger(self, list out, int64_t n, int64_t deadline) except -1

@@ -9,7 +9,7 @@ that it cannot use is forwarded to another waiter.
 cimport cython
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -27,32 +27,8 @@ from manytail._eq_manager cimport *
 from manytail._lifecycle cimport int_argument, raise_if_failed, unclosed
 from manytail._waiting cimport *
 
+from manytail._entries import INTERESTS
 from manytail.errors import ClosedError, Empty, ExclusiveError, ShutDown
-
-
-cdef enum:                      # judgement.refused; > 0: the id of the rival that wants the entry
-    WANTED = 0
-    NOT_WANTED = -1
-
-
-cdef inline void drop_judgement(judgement *last) noexcept nogil:
-    if last.e != NULL:
-        entry_drop(last.e)
-    last.e = NULL
-
-
-cdef inline bint locked_still_judged(subscription *s, judgement *last, entry *e) noexcept nogil:
-    """Whether the last judgement is about e and still holds. It does not if the rival that wanted e is no longer
-    interested."""
-    return last.e == e and (last.refused <= 0 or locked_is_rival(s, <uint32_t>last.refused))
-
-
-cdef inline search_way locked_way(entry_queue *q, subscription *s, bint has_rivals) noexcept nogil:
-    if s.browse or (q.groups == GROUPS_NONE and not has_rivals):
-        return BY_CURSOR
-    if q.groups == GROUPS_NONE:
-        return BELOW
-    return BY_HEAPS if locked_heaps_decide(q, s) else WALK
 
 
 cdef inline cursor *locked_open_walk(entry_queue *q) noexcept nogil:
@@ -303,53 +279,35 @@ cdef class Subscription(Root):
         before the judged one in between is judged first."""
         cdef entry *e
         cdef entry_queue *q = self.s.q
-        cdef judgement last
+        cdef selector_results v
         cdef effects fx
         cdef int r
-        last.e = NULL
+        memset(&v, 0, sizeof(selector_results))
+        v.one_entry = True
         lock_for_effects(q, &fx)
-        e = self.locked_candidate(c, way, &r)
-        while e != NULL and (self.s.selector != NULL or way == BELOW or way == WALK):
-            if not locked_still_judged(&self.s, &last, e):
-                self.judge_unlocked(e, way != BY_CURSOR, &last)
-            elif last.refused == WANTED:
-                break
-            elif way == BELOW and last.refused > 0 and not add_skipped_for(&self.s, <uint32_t>last.refused):
-                e, r = NULL, MT_NOMEM
-                break
-            else:
-                cursor_skip(q, c, e)
-            e = self.locked_candidate(c, way, &r)
-        if e != NULL and not self.locked_obtain(e, c, way, t, &fx):
+        r = locked_first_wanted(q, &self.s, c, way, LAST_ORDER, &v, &e)
+        while r == SLOW:
+            unlock_order(q)
+            try:
+                self.queue_.ask(&v, self.listens())
+            except BaseException:
+                free_results(&v)
+                raise
+            lock_order(q)
+            r = locked_first_wanted(q, &self.s, c, way, LAST_ORDER, &v, &e)
+        if r == MT_OK and not self.locked_obtain(e, c, way, t, &fx):
             r = NO_CREDIT
         if q.shut and ((r == MT_EMPTY and (q.held == 0 or self.s.browse))
                        or (r == NO_CREDIT and q.held + q.available == 0)):
             r = MT_SHUTDOWN
         events_seen[0] = q.event_count
-        drop_judgement(&last)
         unlock_and_run_effects(self.queue_, &fx)
+        free_results(&v)
         if r == MT_NOMEM:
             raise MemoryError
         if r == MT_EMPTY and is_shut(q) and not self.wanted_left(False):
             return MT_SHUTDOWN
         return r
-
-    cdef entry *locked_candidate(self, cursor *c, search_way way, int *r) noexcept nogil:
-        """The next entry from the cursor on that passes all filters but the selector. NULL: *r says why there is
-        none."""
-        cdef entry_queue *q = self.s.q
-        r[0] = locked_usable(&self.s)
-        if r[0] == MT_OK and way == BELOW and not locked_prepare_below(q, &self.s):
-            r[0] = MT_NOMEM
-        if r[0] != MT_OK:
-            return NULL
-        while True:
-            e = locked_first_of_groups(q, &self.s) if way == BY_HEAPS else cursor_first(q, c)
-            if e == NULL:
-                r[0] = MT_EMPTY
-            if e == NULL or may_take(q, &self.s, e):
-                return e
-            cursor_skip(q, c, e)
 
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil:
         """Acquire e, or browse it. False: a get of another queue has taken the last shared credit."""
@@ -400,49 +358,6 @@ cdef class Subscription(Root):
         cdef bint interested = is_interested(&self.s)
         unlock_order(self.s.q)
         return interested
-
-    cdef int judge_unlocked(self, entry *e, bint asks_rivals, judgement *last) except -1:
-        """Release the order lock, ask the selector and those of rivals about e, and take the lock again. *last is
-        replaced. If it raises, the lock is not held, and nothing is pinned."""
-        cdef entry_queue *q = self.s.q
-        cdef acquired_entry t
-        cdef selector_results rivals
-        cdef bint noted = True
-        memset(&rivals, 0, sizeof(selector_results))
-        drop_judgement(last)
-        entry_keep(e)
-        last.e, last.refused = e, WANTED
-        keep_for_handle(q, e)
-        fill_acquired(&t, e, 0)
-        if asks_rivals:
-            noted = locked_add_rivals(q, &self.s, e, &rivals)
-        unlock_order(q)
-        try:
-            last.refused = self.ask(&t, &rivals, noted)
-        except BaseException:
-            drop_judgement(last)
-            raise
-        finally:
-            free_results(&rivals)
-        lock_order(q)
-        return 0
-
-    cdef int64_t ask(self, acquired_entry *t, selector_results *rivals, bint noted) except -2:
-        """judgement.refused of the entry of t, whose references this takes. noted: `rivals` has all of them.
-
-        A function of its own: its handle may have the last reference to the item, so it is dropped before the order
-        lock is taken again."""
-        cdef Entry h = handle_of(self.queue_, t)
-        cdef int64_t i
-        if not noted:
-            raise MemoryError
-        if self.selector is not None and not judge(self.queue_, self.selector, h, self.listens()):
-            return NOT_WANTED
-        for i in range(rivals.n):
-            selector = <object>rivals.items[i].selector
-            if selector is None or judge(self.queue_, selector, h, self.listens()):
-                return rivals.items[i].id
-        return WANTED
 
     cdef void place(self, wait_point *p) noexcept:
         """The point at which a get waits; the get refers to this subscription."""
@@ -660,18 +575,10 @@ cdef class Subscription(Root):
     def interest(self):
         """One of: "interested": open, not suspended, with credit. "not_interested": suspended or without credit.
         "notified": interested, and a notified waiter has not tried again. "non_acquiring": it browses. "closed"."""
-        cdef entry_queue *q = self.s.q
-        cdef bint closed, interested, notified
-        lock_order(q)
-        closed, interested, notified = is_closed(&self.s), is_interested(&self.s), self.s.notified > 0
-        unlock_order(q)
-        if closed:
-            return "closed"
-        if not interested:
-            return "not_interested"
-        if self.s.browse:
-            return "non_acquiring"
-        return "notified" if notified else "interested"
+        lock_order(self.s.q)
+        cdef int which = locked_interest(&self.s)
+        unlock_order(self.s.q)
+        return INTERESTS[which]
 
     @property
     def closed(self):

@@ -14,7 +14,7 @@ from .plan import SHORT, Listed, Plan, waits
 
 PUTTING, TAKING = (Full, ShutDown), (Empty, ShutDown, ClosedError)
 ENDINGS = {"ack": 6, "release": 6, "reject": 1}
-ITEMS = {"put": 8, "get": 10, "get_many": 2, "linger": 1} | ENDINGS
+ITEMS = {"put": 8, "put_immediate": 3, "get": 10, "get_many": 2, "linger": 1} | ENDINGS
 CHANGES = {"unlock": 2, "lock": 1, "ack_up_to": 1, "close": 1, "purge": 1, "qsize": 1, "depth": 1, "unacked": 1}
 
 
@@ -49,12 +49,14 @@ class EntryPlan(Plan):
             self.deliveries.append(delivery)
         elif name in ("get_many", "linger"):
             self.deliveries.append((delivery, rng.randint(0, 1)))
+
+        def entry() -> tuple[Any, ...]:
+            group = rng.choice([None, "g", "h"]) if self.spec.groups else None
+            return next(numbers), rng.randrange(self.spec.levels), group
+
         arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
-            "put": lambda: (
-                next(numbers),
-                rng.randrange(self.spec.levels),
-                rng.choice([None, "g", "h"]) if self.spec.groups else None,
-            ),
+            "put": entry,
+            "put_immediate": entry,
             "get": lambda: (subscriber.name, delivery),
             "get_many": lambda: (subscriber.name, rng.randint(1, 3), delivery),
             "linger": lambda: (subscriber.name, rng.randint(2, 3), delivery),
@@ -97,8 +99,9 @@ def bind(
 ) -> Planned:
     wait = waits(timeout)
     partial = functools.partial
-    if name == "put":
-        return Planned(name, args, partial(queue.put, args[0], **wait, priority=args[1], group=args[2]), PUTTING)
+    if name in ("put", "put_immediate"):
+        put = partial(queue.put, args[0], **wait, priority=args[1], group=args[2])
+        return Planned(name, args, put if name == "put" else lambda: put(immediate=True) is not None, PUTTING)
     if name in ("purge", "qsize", "depth", "shutdown"):
         return Planned(name, args, partial(getattr(queue, name), *args))
     if name == "linger":  # a get_many to the specification

@@ -5,6 +5,9 @@ Written from the contract, independent of the code. An entry's place in the orde
 that through acquire and release. Every delivery has a name, which the plan gives to its get. ack, release, reject, lock
 and unlock act on that delivery or, once it is over, on nothing.
 
+put_immediate acquires its entry for one of the subscriptions, of which a later get returns it: the entry is RESERVED in
+between. It may return False, and put nothing, at any time: whether a get waits is not known here.
+
 Not at one instant: get_many (one step per entry; each is the first that its subscription may take at that step); ack
 and reject, which first win the entry and then free its slot, its credit and its group. So sizes are exact only when no
 other call runs at the same time.
@@ -16,6 +19,7 @@ from typing import Any, NamedTuple
 from .history import CLOSED, EMPTY, FULL, SHUT, Call, Raised
 
 WON = object()
+RESERVED = "reserved"
 NO_HANDLE = "no handle"  # the get of that delivery returned nothing
 
 
@@ -82,6 +86,8 @@ class EntrySpec:
         return [None]
 
     def apply(self, state: State, call: Call, step: Any) -> Iterable[State]:
+        if call.name == "put_immediate" and call.result is True:
+            return self._handed_over(state, *call.args)
         if call.name == "get_many" and step is not None:
             number, item = step
             following = self._get(state, item, call.args[0], (call.args[-1], number))
@@ -103,6 +109,17 @@ class EntrySpec:
             return None
         place = Place((self.levels - 1 - level, state.arrivals), item, group)
         return state._replace(arrivals=state.arrivals + 1).with_place(place)
+
+    def _put_immediate(self, state: State, result: Any, *args: Any) -> State | None:
+        return state if self._put(state, None if result is False else result, *args) else None
+
+    def _handed_over(self, state: State, *args: Any) -> Iterable[State]:
+        """To any subscription that would take it next: it overtakes nothing."""
+        after = self._put(state, None, *args)
+        for each in after.subscribers if after else ():
+            first = self._first(after, each.name)
+            if first and first.item == args[0] and not each.closed and self._has_credit(state, each):
+                yield after.with_place(first._replace(delivery=RESERVED, owner=each.name, locked=True))
 
     def _dropped(self, state: State, needed: int = 0) -> State:
         """drop_oldest: drop entries until the bound holds with `needed` free slots, as far as entries may be dropped.
@@ -126,18 +143,25 @@ class EntrySpec:
             return True
         return all(other.owner in (None, name) for other in state.places if other.group == place.group)
 
+    def _has_credit(self, state: State, subscriber: Subscriber) -> bool:
+        return subscriber.prefetch <= 0 or len(state.held(subscriber.name)) < subscriber.prefetch
+
     def _get(self, state: State, result: Any, name: str, delivery: Any) -> State | None:
         subscriber, first = state.subscriber(name), self._first(state, name)
+        for place in state.held(name):
+            if place.delivery == RESERVED and place.item == result:
+                return self._taken(state, place, name, delivery)
         if subscriber.closed:
             return state if result == CLOSED else None
-        credit = subscriber.prefetch <= 0 or len(state.held(name)) < subscriber.prefetch
+        credit = self._has_credit(state, subscriber)
         if first is None or not credit:
             ended = state.shut and first is None
             return state if result == (SHUT if ended else EMPTY) or (ended and not credit and result == EMPTY) else None
-        if result != first.item:
-            return None
+        return self._taken(state, first, name, delivery) if result == first.item else None
+
+    def _taken(self, state: State, place: Place, name: str, delivery: Any) -> State:
         number = state.deliveries + 1
-        taken = first._replace(delivery=delivery, taken=number, owner=name, locked=True)
+        taken = place._replace(delivery=delivery, taken=number, owner=name, locked=True)
         return state._replace(deliveries=number).with_place(taken)
 
     def _get_many(self, state: State, result: Any, name: str, limit: int, delivery: Any) -> State | None:
@@ -182,7 +206,8 @@ class EntrySpec:
     def _ack_up_to(self, state: State, result: Any, name: str, delivery: Any) -> State | None:
         place = state.of(delivery)
         mine = place is not None and place.owner == name
-        gone = [other for other in state.held(name) if other.taken <= place.taken and not other.won] if mine else []
+        held = [other for other in state.held(name) if not other.won and other.delivery != RESERVED]
+        gone = [other for other in held if other.taken <= place.taken] if mine else []
         return state.without(gone) if result == len(gone) else None
 
     def _close(self, state: State, result: Any, name: str) -> State | None:

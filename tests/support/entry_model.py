@@ -7,7 +7,7 @@ is delayed: it may not be acquired yet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -194,12 +194,8 @@ class EntryModel:
         replaced = older is not None and older.state in (AVAILABLE, HELD)
         if not replaced:
             self._make_room()
-        self.arrivals += 1
-        if self.level:
-            order: Any = (-self.level(priority), self.arrivals)
-        else:
-            order = (self.order(item, self.arrivals), self.arrivals) if self.order else self.arrivals
-        place = Place(self.arrivals, item, order, priority=priority, **rest)
+        place = self.new_place(item, priority=priority, **rest)
+        self.arrivals = place.seq
         if held:
             place.state, place.always_available = HELD, False
         self.places.append(place)
@@ -211,6 +207,28 @@ class EntryModel:
         self._drop_oldest(place)
         self.high_water = max(self.high_water, self.depth())
         return place
+
+    def new_place(self, item: Any, *, priority: int = 4, **rest: Any) -> Place:
+        """The place of the next entry, which is not put yet."""
+        seq = self.arrivals + 1
+        if self.level:
+            order: Any = (-self.level(priority), seq)
+        else:
+            order = (self.order(item, seq), seq) if self.order else seq
+        return Place(seq, item, order, priority=priority, **rest)
+
+    def takers(self, place: Place, waiting: Collection[SubscriptionModel]) -> list[SubscriptionModel]:
+        """To which subscriptions an immediate put may hand its entry; empty: it puts nothing. waiting: those in which
+        a get waits. None of them gets it while an earlier entry is available that it would take first."""
+        wanting = [one for one in self.subscriptions if one.interested and one.wants(place) and one.group_allows(place)]
+        urgent = max((one.priority for one in wanting), default=0)
+        return [
+            one
+            for one in wanting
+            if one.priority == urgent
+            and one in waiting
+            and ((first := one.next()) is None or place.order < first.order)
+        ]
 
     def _make_room(self) -> None:
         if self.maxsize <= 0 or self.overflow == "drop_oldest":

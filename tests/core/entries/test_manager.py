@@ -3,6 +3,7 @@
 Who is notified shows in who gets the entry. No waiter may sleep while an entry that it may take is AVAILABLE.
 tests/wakeups has each way of becoming AVAILABLE, and of becoming able to take.
 """
+import asyncio
 import threading
 
 import pytest
@@ -55,6 +56,39 @@ def test_a_waiter_that_was_woken_is_notified_until_it_is_back():
 
 
 # ------------------------------------------------------------------------------------------------ who is woken
+
+
+def test_a_queue_counts_its_subscriptions_by_interest(new, keep):
+    queue = new()
+    counts = dict.fromkeys(("interested", "notified", "not_interested", "non_acquiring"), 0)
+    assert queue.interests() == counts
+    waits, spent, suspended, browser, quiet_browser = (
+        keep(queue.subscribe(**options))
+        for options in ({}, {"prefetch": 1}, {}, {"browse": True}, {"browse": True, "selector": lambda entry: False})
+    )
+    suspended.suspend()
+    quiet_browser.suspend()
+    queue.put(1)
+    spent.get()
+
+    async def main():
+        coroutine = waits.aget()
+        while coroutine.send(None) is None:
+            continue
+        counts.update(interested=1, not_interested=3, non_acquiring=1)
+        assert queue.interests() == counts
+        queue.put(2)
+        counts.update(interested=0, notified=1)
+        assert queue.interests() == counts
+        coroutine.close()
+
+    asyncio.run(main())
+    counts.update(interested=1, notified=0)
+    assert queue.interests() == counts
+    browser.close()
+    counts.update(non_acquiring=0)
+    assert queue.interests() == counts
+    assert sum(counts.values()) == queue.stats().subscriptions
 
 
 def test_the_highest_interested_waiter_gets_it(new, keep):
