@@ -111,10 +111,10 @@ cdef inline entry *locked_first_of_groups(entry_queue *q, subscription *s) noexc
 # ------------------------------------------------------------------------------------------------------------ selectors
 cdef inline int known_result(selector_results *v, subscription *s, entry *e) noexcept nogil:
     """What the selector of s says about e: 1 or 0. -1: it has to be asked, and was added to those that are."""
-    cdef int64_t i
+    cdef int64_t _i
     if s.selector == NULL:
         return 1
-    for i in range(v.asked):
+    for _i in range(v.asked):
         v.at = v.at if v.at < v.asked else 0
         v.at += 1
         if v.items[v.at - 1].id == s.id and v.items[v.at - 1].e == e:
