@@ -35,7 +35,7 @@ import weakref
 from _thread import get_ident
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
@@ -200,6 +200,11 @@ class Sqlite(Database):
 
 class _SqliteConnection(sqlite3.Connection):
     file: tuple[int, int] | None  # which one it has opened
+
+    def __del__(self) -> None:
+        """In a cycle with an error that its Link has raised, the collector may come here before `_close` does."""
+        with suppress(sqlite3.ProgrammingError):  # one that could not be opened is not initialized
+            self.close()
 
 
 def _identity_of(file: str | Path) -> tuple[int, int] | None:
