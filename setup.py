@@ -109,6 +109,8 @@ def compile_flags(msvc, gcc, small):
     # Many interpreters pass on the -g of their own build. With it, three quarters of a module are debug information.
     optimize = "-O0" if UNOPTIMIZED else "-O1" if DELAYS else "-Os" if small else "-O3"
     flags = GNU + (["-O0", "-g3", "-UNDEBUG"] if DEBUG else [optimize, "-g0"])
+    if UNOPTIMIZED:  # its wheel has to keep to the size of a release's, and nothing unwinds C
+        flags.append("-fno-asynchronous-unwind-tables")
     if gcc and optimize == "-O3":
         # gcc inlines until a module has grown by a share of its size, 40 %. Then a class that is added to a module
         # makes the kernel's functions calls: 10 instructions for each get of a subscriber, measured.

@@ -191,14 +191,14 @@ cdef inline entry *locked_candidate(entry_queue *q, subscription *s, cursor *c, 
         cursor_skip(q, c, e)
 
 
-cdef inline int locked_first_wanted(entry_queue *q, subscription *s, cursor *c, search_way way, uint64_t before,
+cdef inline int locked_first_wanted(entry_queue *q, subscription *s, cursor *c, search_way way, uint64_t last,
                                     selector_results *v, entry **out) noexcept nogil:
-    """Find the first AVAILABLE entry, of a smaller order than `before`, that s wants and may take. MT_OK; MT_EMPTY;
+    """Find the first AVAILABLE entry, of an order of at most `last`, that s wants and may take. MT_OK; MT_EMPTY;
     SLOW: selectors have to be asked first; MT_NOMEM, NO_CREDIT or CLOSED."""
     cdef int r
     cdef bint known = True
     e = locked_candidate(q, s, c, way, &r)
-    while e != NULL and e.order < before:
+    while e != NULL and e.order <= last:
         refused = locked_judgement(q, s, e, way == BELOW or way == WALK, v)
         if refused == UNKNOWN:
             # A walk begins at the head each time. So the next one has all answers, unless only one entry's are kept.

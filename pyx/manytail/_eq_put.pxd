@@ -178,14 +178,14 @@ cdef inline int locked_hand_over(entry_queue *q, entry *e, search_range *found, 
 
 
 cdef inline uint64_t order_bound(entry_queue *q, entry *e, search_range *found) noexcept nogil:
-    """Of the entries that are before e, which is not linked yet, all have a smaller order than this. It is exact,
+    """Of the entries that are before e, which is not linked yet, none has a larger order than this. It is exact,
     except in a queue with a `place` that is not ours: there any entry may be before e."""
     if q.place == NULL:
-        return order_in_level(e)
-    return found.lo + 1 if q.keyed else LAST_ORDER
+        return order_in_level(e) - 1        # the very first one: it wraps, and no entry is there
+    return found.lo if q.keyed else LAST_ORDER
 
 
-cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t before, selector_results *v,
+cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t last, selector_results *v,
                                   subscription **found) noexcept nogil:
     """Of the subscriptions that want e, those of the highest priority count. MT_OK: *found is one of these in which a
     get waits, and which takes nothing before e; its shared credit, if any, is taken. DENIED: there is none. SLOW:
@@ -196,7 +196,7 @@ cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t before, sel
         if is_interested(s) and may_take(q, s, e) and known_result(v, s, e) > 0:
             claims = s.rank
             # While it is not known who wants e, nobody is asked about others.
-            if s.waiters.n and v.asked == v.n and not locked_would_overtake(q, s, before, v):
+            if s.waiters.n and v.asked == v.n and not locked_would_overtake(q, s, last, v):
                 if s.credit == NULL or take_shared_credit(s.credit):
                     found[0] = s
                     return MT_OK
@@ -207,9 +207,9 @@ cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t before, sel
     return SLOW if v.asked < v.n else DENIED
 
 
-cdef inline bint locked_would_overtake(entry_queue *q, subscription *s, uint64_t before,
+cdef inline bint locked_would_overtake(entry_queue *q, subscription *s, uint64_t last,
                                        selector_results *v) noexcept nogil:
-    """Whether there is an AVAILABLE entry, of a smaller order than `before`, that s would take next; or that is not
+    """Whether there is an AVAILABLE entry, of an order of at most `last`, that s would take next; or that is not
     known, because selectors have to be asked."""
     cdef search_way way = locked_way(q, s, next_above(s, NULL) != NULL)
     cdef cursor *c = &s.below if way == BELOW else s.cursor_in_use
@@ -222,7 +222,7 @@ cdef inline bint locked_would_overtake(entry_queue *q, subscription *s, uint64_t
         if not open_cursor(q, c, False):
             v.lost = True
             return True
-    r = locked_first_wanted(q, s, c, way, before, v, &e)
+    r = locked_first_wanted(q, s, c, way, last, v, &e)
     if way == WALK:
         close_cursor(q, c)
     v.lost = v.lost or r == MT_NOMEM
