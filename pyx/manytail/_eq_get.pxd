@@ -115,8 +115,7 @@ cdef inline int known_result(selector_results *v, subscription *s, entry *e) noe
     if s.selector == NULL:
         return 1
     for _i in range(v.asked):
-        v.at = v.at if v.at < v.asked else 0
-        v.at += 1
+        v.at = (v.at if v.at < v.asked else 0) + 1
         if v.items[v.at - 1].id == s.id and v.items[v.at - 1].e == e:
             return v.items[v.at - 1].wants
     if v.one_entry and v.n and v.items[0].e != e:

@@ -200,7 +200,8 @@ cdef inline int locked_find_taker(entry_queue *q, entry *e, uint64_t last, selec
                 if s.credit == NULL or take_shared_credit(s.credit):
                     found[0] = s
                     return MT_OK
-                s, claims = NULL, NULL      # a get of another queue took the last credit: begin again
+                s = NULL                    # a get of another queue took the last credit: begin again
+                claims = NULL
         s = next_acquiring(q, s)
     if v.lost:
         return MT_NOMEM

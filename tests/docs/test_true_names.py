@@ -59,6 +59,7 @@ FOREIGN = set(
 
 
 def public_modules() -> list[ModuleType]:
+    pytest.importorskip("pyspark", reason="an interpreter without Spark cannot say what manytail.spark has")
     return [importlib.import_module(module) for module in MODULES]
 
 
