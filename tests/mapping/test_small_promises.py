@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.process import run_script
-from support.threads import DEADLINE
+from support.threads import DEADLINE, wait_until
 
 from manytail import AsyncCaller, Budget, Caller, Concurrency, Delivery, Rate, Retry, aconcurrent_map, concurrent_map
 
@@ -101,7 +101,8 @@ def test_nothing_is_in_flight_when_all_results_were_taken(options):
     items = list(range(100))
     with concurrent_map(str, items, **options) as results:
         assert [text for _, text in zip(items, results, strict=False)] == list(map(str, items))
-        assert (results.stats().in_flight, results.stats().done) == (0, 100)
+        wait_until(lambda: results.stats().in_flight == 0)  # a worker may still be freeing the slots of the last ones
+        assert results.stats().done == 100
 
 
 def test_nothing_is_in_flight_when_all_asynchronous_results_were_taken():
