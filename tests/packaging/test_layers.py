@@ -42,6 +42,7 @@ ALLOWED = {
     "executor": SHARED | {"manytail._lanes", "manytail._sync", "manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._sync", "manytail.executor"},
     "mapping": SHARED | {"manytail._sync", "manytail._timings", "manytail._checks", "manytail._progress"},
+    "_maps": SHARED | {"manytail._sync", "manytail._timings", "manytail._checks", "manytail._progress"},
     "arrow": SHARED | {"manytail._timings", "manytail._checks", "manytail.mapping"},
     "spark": SHARED
     | {"manytail._sync", "manytail._checks", "manytail._progress", "manytail.mapping", "manytail.arrow"},

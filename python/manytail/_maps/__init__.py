@@ -1,0 +1,9 @@
+"""The maps, built anew: see docs/design/new-maps.md. Not in wheels, and nothing but its tests imports it, until it
+takes the place of `manytail.mapping`.
+
+    engine/     decides; pure: no thread, clock, lock, I/O or randomness
+    limits/     Rate, Budget, Concurrency: objects, their accounts, what a database granted to this process
+    results/    idempotency keys; looks recorded results up, and records new ones
+    database/   SQLite and PostgreSQL
+    runners/    carry out what the engine decided: in threads, in a loop, inline
+"""

@@ -1,0 +1,142 @@
+"""Items, the calls that a worker makes with them, and the lanes that they wait in.
+
+An item of the input is a call itself, unless the map has batches: then a Batch, made of items of one lane, is the call.
+Exactly one part of the map uses an item at a time: the reader that makes it, the engine, or the worker that calls it.
+
+Invariants
+    a call has at most one hold in the stages: taken when it starts, given back by `undo` or `after`, never both
+    item.done        no call of the item follows; it has a result, or an error
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Lane:
+    """The items of one key; of a map without keys, all of them."""
+
+    __slots__ = (
+        "accounts", "again", "breaker", "entry", "held", "key", "line", "members", "rest_until", "spread", "turns",
+        "waiters", "waiting", "weight",
+    )  # fmt: skip
+
+    def __init__(self, key: Hashable = None, weight: int = 1) -> None:
+        self.key = key
+        self.weight = weight
+        # Owned by `lanes`.
+        self.turns = weight  # how many calls it may still start before the next lane's turn
+        self.waiting: Any = deque()  # items without a slot; with priorities a heap of (priority, number, item)
+        self.again: Any = deque()  # calls with a slot, to be called again; of the same kind as `waiting`
+        self.held = 0  # calls that have a slot: running, resting or in `again`
+        self.entry: Any = None  # its entry in the ring; None: nothing of it may start
+        self.rest_until = -math.inf  # nothing of it starts before
+        self.spread: Any = None  # of its starts after a pause
+        self.members = 0  # items that are assigned and not emitted
+        self.line: deque[Item] = deque()  # order="key": items in input order, until they are emitted
+        # Owned by stages.
+        self.breaker: Any = None
+        self.accounts: Any = None  # of the limits with per_key
+        self.waiters: Any = None
+
+
+class Item:
+    """One item of the input."""
+
+    __slots__ = (
+        "attempts", "began", "begin_by", "costs", "deferrals", "deferred", "done", "error", "fatal", "first_start",
+        "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read", "result", "spent",
+        "value",
+    )  # fmt: skip
+
+    lane: Lane
+    identity: str  # its idempotency key; only with dedup or remember
+    first_start: float  # when its first call started; only with `within`
+    hold: Any  # what its stages keep with a call that runs, by stage; only if there are stages
+    costs: tuple[float, ...] | None  # what it takes of each limit; None: 1 of each. Only with limits
+
+    def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
+        """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
+        self.value = value
+        self.key = key
+        self.read = read
+        self.number = number
+        self.priority: float = 0
+        self.attempts = 0  # calls, this one included; without deferred ones
+        self.began: Any = None  # when its last call began, by the clock of Timings
+        self.begin_by = math.inf  # a worker that comes later gives the call back
+        self.deferred = 0.0  # seconds that it was deferred for in all
+        self.deferrals = 0  # how often
+        self.done = False
+        self.known = False  # its result was recorded before
+        self.fatal = False  # its error ends the map whatever `errors` says
+        self.result: Any = None
+        self.error: Any = None  # why it failed; an item that arrives with one is not called
+        self.last_error: Any = None  # of its last attempt
+        self.spent: Mapping[str, float] | None = None  # what `Delivery.spent` said of its last call
+
+    def items(self) -> list[Item]:
+        """The items of this call."""
+        return [self]
+
+
+class Batch:
+    """The items of one call: of one lane and, unless the calls of a key start in input order, of one priority.
+
+    `attempts` counts the calls of the batch. A part that is called again goes on counting; a half of a split batch
+    begins at 0."""
+
+    __slots__ = ("attempts", "began", "begin_by", "hold", "lane", "members", "priority", "result", "spent")
+
+    hold: Any
+
+    def __init__(self, members: list[Item], attempts: int = 0) -> None:
+        self.members = members
+        self.lane = members[0].lane
+        self.priority = members[0].priority
+        self.attempts = attempts
+        self.began: Any = None
+        self.begin_by = math.inf
+        self.result: Any = None  # what fn returned: one element for each member
+        self.spent: Mapping[str, float] | None = None
+
+    def items(self) -> list[Item]:
+        return self.members
+
+
+Call = Item | Batch  # what a worker takes
+
+
+class Ended(Enum):
+    """How a call ended, for the stages."""
+
+    SUCCEEDED = "succeeded"
+    RETRIED = "retried"  # it failed, and another attempt follows
+    FAILED = "failed"  # for good
+    DEFERRED = "deferred"  # RetryLater: the server said "not now"
+
+
+class Kind(Enum):
+    RETRY = "retry"
+    DEFER = "defer"
+    FAIL = "fail"
+    SPLIT = "split"
+
+
+class Verdict(NamedTuple):
+    """What follows from an exception. RETRY: another attempt in `seconds`. DEFER: the same, which is no attempt, and
+    its key pauses. FAIL: the item has failed for good. SPLIT: a batch has, and each half is called on its own.
+
+    error: the exception. fatal: the failure ends the map whatever `errors` says. pauses: of a FAIL: the server said
+    "not now", and its key pauses for `seconds` all the same. timed_out: the call was abandoned or cancelled."""
+
+    kind: Kind
+    seconds: float = 0.0
+    error: Any = None
+    fatal: bool = False
+    pauses: bool = False
+    timed_out: bool = False
