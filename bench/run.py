@@ -1,4 +1,4 @@
-"""`make bench`: every figure of docs/performance.md beside its rivals, in one run.
+"""`make bench`: every figure of docs/design/record.md beside its rivals, in one run.
 
     python bench/run.py [--quick] [--only NAME ...] [--list] [--out DIR]
 

@@ -1,4 +1,4 @@
-"""Prints result files of run.py as the Markdown table of docs/performance.md. The last file that has a row counts.
+"""Prints result files of run.py as the Markdown table of docs/design/record.md. The last file that has a row counts.
 
     python bench/table.py build/bench/bench-....json ...
 """

@@ -1,5 +1,5 @@
-"""Writes measured figures into the docs: the table "Times faster" of README.md, and what of docs/comparison.md and
-docs/performance.md stands between two comments.
+"""Writes measured figures into the docs: the table "Times faster" of README.md, and what of docs/comparison.md,
+docs/performance.md and docs/design/record.md stands between two comments.
 
     python tools/docs_figures.py [--check] [RESULT.json ...]
 
@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 from harness import Result, Target, number  # noqa: E402
 
 FIGURES, README = ROOT / "docs" / "figures.json", ROOT / "README.md"
-PAGES = (ROOT / "docs" / "comparison.md", ROOT / "docs" / "performance.md")
+DOCS = ROOT / "docs"
+PAGES = (DOCS / "comparison.md", DOCS / "performance.md", DOCS / "design" / "record.md")
 # Row of the benchmarks, the other contestant, and what the README calls the two.
 LINES = [
     ("map-long-tail", "a pool per 1,000", "calls in order, 1 % of them slow", "a thread pool per 1,000"),

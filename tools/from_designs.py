@@ -24,7 +24,7 @@ HEAD = """\
 Five published documents are behind the structures here. This page goes through them claim by claim: what each one
 says, in our own words; where that is in the code; whether it is the same here, and if not, why, with the figure that
 decided it where there is one; and the test that shows it. Names in backticks after a figure are rows of the
-[benchmark](../performance.md); what was measured apart is in [measurements](measurements.md).
+[benchmark](record.md); what was measured apart is in [measurements](measurements.md).
 
 "No counterpart" means that the claim is about something that a process without a network, or a language without a
 tracing collector of that kind, does not have.

@@ -2,7 +2,7 @@
 
     python tools/scaling pack [ARCHIVE]      packs build/scaling/manytail-scaling.tar.gz, at most 60 MB
     python tools/scaling page RESULT.json    draws what such a machine measured: a page, RESULT.html
-    python tools/scaling docs                writes docs/scaling.json, such a result, into docs/performance.md
+    python tools/scaling docs                writes docs/scaling.json, such a result, into docs/design/record.md
 
 On the machine, in at most eight minutes: tar xzf manytail-scaling.tar.gz && manytail-scaling/run RESULT.json
 """

@@ -1,5 +1,5 @@
 """Draws a result of measure.py: a page that loads nothing, RESULT.html, and the losses, which it prints; or pictures
-and the table of docs/performance.md, from docs/scaling.json."""
+and the table of docs/design/record.md, from docs/scaling.json."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 def write_docs() -> list[str]:
     data = json.loads((DOCS / "scaling.json").read_text(encoding="utf-8"))
-    target = DOCS / "performance.md"
+    target = DOCS / "design" / "record.md"
     text = target.read_text(encoding="utf-8")
     target.write_text(MADE.sub(lambda _: markdown(data), text), encoding="utf-8")
     return [str(target), *map(str, draw_pictures(data, DOCS / "assets"))]
