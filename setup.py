@@ -37,7 +37,7 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 # two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
 MAPPING = ("_leased", "_ledger", "_limits")
-QUEUES = ("_lanes", "_listener", "_timer")  # beside the core: optimised for speed, as the core is
+QUEUES = ("_lanes", "_listener", "_timer", "queue")  # beside the core: optimised for speed, as the core is
 PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
 
 DIRECTIVES = {
