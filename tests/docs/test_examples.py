@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 HTTP_CLIENTS = pytest.mark.skipif(
-    not all(map(find_spec, ("aiohttp", "httpx", "requests"))),
+    not all(map(find_spec, ("aiohttp", "httpx", "openai", "requests"))),
     reason="an interpreter without the dev group's HTTP clients",
 )
 
@@ -31,7 +31,7 @@ def blocks(language):
         for found in re.finditer(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             line = text.count("\n", 0, found.start()) + 1
             marks = [pytest.mark.spark] if "pyspark" in found[1] else []
-            if "import httpx" in found[1]:
+            if "import httpx" in found[1] or "from openai" in found[1]:
                 marks.append(HTTP_CLIENTS)
             if "import map_arrow" in found[1]:
                 marks.append(FRAMES)
