@@ -24,9 +24,9 @@ SAME_AS = {"index.md": ROOT / "README.md", "changelog.md": ROOT / "CHANGELOG.md"
 HEAD = """\
 # Options
 
-Of `concurrent_map`, `aconcurrent_map`, `Caller` and `AsyncCaller`; [`map_arrow`](../guides/arrow.md) and
-[`map_concurrent`](../spark.md) have most of them, with the same meanings. Each has an anchor: `options.md#retry`. This
-page is made from the table that checks and docstrings are made from. The [guide](../guides/mapping.md) has programs.
+The options of `concurrent_map`, `aconcurrent_map`, `Caller` and `AsyncCaller`. [`map_arrow`](../guides/arrow.md) and
+[`map_concurrent`](../spark.md) have most of them, with the same meanings. The [guide](../guides/mapping.md) has
+programs.
 
 """
 SUMMARY = """\
@@ -45,8 +45,9 @@ def options() -> str:
         callers = f"In Callers: {one.of_callers}" if one.of_callers else "Callers have no such option."
         texts = [one.about[0].upper() + one.about[1:], *([callers] if one.of_callers != one.about else [])]
         kind = one.kind.replace("_T", "Item")
-        about = "\n\n".join(fill(text, 120, break_on_hyphens=False) for text in texts)
-        parts.append(f"## {one.name}\n\n`{one.name}: {kind} = {shown(one.default)}`\n\n{about}\n\n")
+        about = "\n\n".join(fill(" ".join(text.split()), 120, break_on_hyphens=False) for text in texts)
+        head = f"`{one.name}: {kind} = {shown(one.default)}`"
+        parts.append(f"## {one.name}\n\n{head}\n\n{about}\n\nExample: `{one.example}`\n\n")
     return "".join(parts).rstrip() + "\n"
 
 

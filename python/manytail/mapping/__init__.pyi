@@ -53,74 +53,84 @@ def concurrent_map(
     remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]:
-    """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
+    """Call `fn(item)` on every item, with many calls at once, and return an iterator over the results.
 
-    Lazy: an item is taken from `items` only while the window has a free slot, in a separate thread, so that a slow
-    input delays no finished result. An exception of `items` is raised after the results of all items before it. close()
-    on the iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector
-    does the same without waiting. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
+    The results come in input order, unless `order` says otherwise. The input is read lazily, in a thread of its own: an
+    item is taken only when the window has room. If reading `items` raises an exception, it is raised after the results
+    of the items before it. If fn has a parameter `delivery`, it gets a Delivery, with facts about the call. Call
+    `close()` on the iterator, or use it in a `with` block, to end early: no further call starts, and it waits for
+    running calls. The garbage collector does the same without waiting.
 
-    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most): a
-    number between them, found while the map runs. It begins with `least`, that of (least, start, most) with `start`. It
-    doubles after each round of successes in which all workers were busy and calls waited only for a worker, until the
-    first refusal: a deferral, a timeout or a failure that is retried. From then on it grows by one a round, and each
-    refusal halves it, at most once in a round trip. What is said of `workers` elsewhere holds for `most`. "inline", for
-    debuggers and tests: one call at a time, in the thread that takes the results, while it takes one; no thread is
-    started. An `async def` runs in a loop that is kept for the map. The input is read, and the database asked, there
-    too. timeout and deadline of a plain fn act between calls: a call that took too long fails when it returns. Where a
-    text says `workers`, it is 1.
-    max_in_flight: items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to 10,000 (or 4 x
-    workers x batch, if that is more) when a worker has nothing to run only because other items wait for an earlier one,
-    for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes it grow.
-    order: "input"; "key": items of one key in input order, keys overtake one another; "completion": as calls finish.
-    key: the key of an item, for what is said of keys here.
-    per_key: calls of a key at once, at most.
-    weights: keys are served round robin, by weight. An absent key has 1.
-    priority: of an item; the lowest starts first, None is last. Like keys it applies to the items in the window, and
-    changes when calls start, never the promised order.
-    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
-    results. An element that is an exception fails that item alone; a RetryLater defers it. It is one call for workers,
-    per_key and timeout; what it costs is the sum of its items'. When a batch of several fails for good, each half is
-    called on its own. A result that is no sequence or has another length, a timeout, and the deadline fail all its
-    items.
-    timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
-    result dropped; more than `workers` live abandoned calls fail the map.
-    deadline: seconds from the first item, for everything. Then every item that is not done fails with DeadlineExceeded,
-    and the input is read to its end without calls.
-    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
-    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
-    a retry.
-    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
-    starts for a while, then one probe.
-    errors: "raise": once an item has failed for good no call starts; the results before it are yielded, then fn's
-    exception is raised with a note that names key and attempts. "return": an Outcome for every item. "drop": the item
-    has no result.
-    max_failures: as soon as more items than that have failed, the map ends as with errors="raise", by TooManyFailures.
-    fatal: an error that it names, as `on` of a Retry does, ends the map as with errors="raise", whatever errors says,
-    and is not retried. Errors that fn has not raised count, too, such as BudgetExceeded.
-    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
-    all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
-    they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
-    error; others continue. A deferred call costs a Budget nothing. A limit with `shared` holds for everything that uses
-    its name there, in database time.
-    item_id: what the idempotency key of an item is made of, or else the item: None, bool, int, float, str, bytes,
-    dates, times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. With dedup and remember
-    another type fails the item with TypeError.
-    dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
-    `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
-    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
-    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
-    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
-    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
-    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
-    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
-    setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
-    passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
-    called, if it has one.
-    progress: True draws a line; a callable gets Stats at most 5 times a second and once at the end.
+    workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
+    many coroutines. (least, most), or (least, start, most): if you do not know how many concurrent calls the server
+    tolerates, the map finds out. It begins with `start`, or else `least`, and doubles the number after each round of
+    successes, until the first refusal: a deferral, a timeout or a failure that is retried. From then on it adds one per
+    round, and each refusal halves it, at most once in the time of one call. A round counts only if all workers were
+    busy and calls waited only for a worker. Other options that depend on `workers` use `most`. "inline", for debuggers
+    and tests: one call at a time, in the thread that takes the results; no thread is started, and timeout and deadline
+    of a plain function are checked when it returns. Options that depend on `workers` use 1.
+    max_in_flight: items taken from the input and not yet yielded, at most. None: begins at 4 x workers x batch and
+    doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only because the other
+    items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x workers x batch). A slow
+    consumer never makes it grow. Set it if results are large.
+    order: the order of the results. "input": that of the items. "key": that of the items within each key; different
+    keys overtake each other. "completion": as calls finish. A slow item holds back the results behind it, but other
+    calls continue.
+    key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
+    `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
+    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
+    attempt keeps its place.
+    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
+    `key`.
+    priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
+    to the items in the window, and changes when calls start, never the order of the results.
+    batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
+    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
+    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
+    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
+    length, a timeout, and the deadline fail all its items. None: one item per call.
+    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
+    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
+    deadline: seconds from the first item that the whole map may take. Then every item that is not finished fails with
+    DeadlineExceeded, and the rest of the input is read without calls. None: no limit.
+    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
+    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
+    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
+    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
+    whether it works again. A Breaker also says for how long. None: never.
+    errors: what happens to an item that fails for good. "raise": no further call starts; the results before it are
+    yielded, then its exception is raised, with a note that names the item. "return": every item yields an Outcome, with
+    its result or its error. "drop": the item is left out.
+    max_failures: the number of items that may fail. If more fail, the map ends with TooManyFailures, as with
+    errors="raise". Needs errors="return" or "drop". None: no limit.
+    fatal: errors that end the map at once, whatever `errors` says: exception classes, or a function that gets the error
+    and returns a bool. They are not retried. Errors that fn has not raised count too, such as BudgetExceeded.
+    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
+    that use the same limit object share the limit, and are served in the order in which they began to wait; with
+    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
+    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
+    Budget nothing.
+    item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
+    None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
+    TypeError.
+    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
+    After a failure the next equal item is called. None: every item is called.
+    remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
+    Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
+    UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
+    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
+    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
+    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
+    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
+    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
+    entered, and exited at the end; of anything else close() is called, if there is one.
+    progress: True shows one line of progress. A function is called with Stats at most 5 times a second, and once at the
+    end.
 
-    ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
+    Raises ValueError or TypeError for a bad option before any item is taken. Blocking.
 
     >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
     ['A', 'B']
@@ -229,14 +239,14 @@ def aconcurrent_map(
     remember: str | PathLike[str] | Shared | None = None, setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncResults[_R]:
-    """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
-    with `remember` and `shared`, for their database.
+    """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in your event loop.
 
-    A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
-    Use it in `async with aconcurrent_map(...) as results: async for result in results: ...`. Cancelled or collected it
-    ends as by aclose().
-    Options and errors are concurrent_map's, but for workers="inline". Progress: waits for results in the caller's loop,
-    and blocks nothing else there.
+    Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
+    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this is never an item's
+    failure. Threads are started only for the database of `remember` and `shared`.
+
+    Options and errors are those of concurrent_map, except workers="inline". Progress: waits in your loop and blocks
+    nothing else there.
     """
 @overload
 def aconcurrent_map(
@@ -279,67 +289,73 @@ def aconcurrent_map(
 ) -> AsyncResults[Outcome[_T, _R]]: ...
 
 class Caller(Generic[_T, _R]):
-    """Calls `fn(item)` for whoever hands an item in: request handlers, consumers, other threads. They share workers,
-    batches, limits, breakers and equal calls, as the items of one map do.
+    """Calls `fn(item)` for items that arrive one by one, for example from request handlers. All threads that use one
+    Caller share its workers, batches, limits and breakers.
 
-    caller(item) hands an item in, waits, and returns its result or raises what fn raised. submit(item) returns a
-    Future. Items of one key and priority start in the order in which they were handed in. An `async def` runs in a loop
-    of its own, in a thread. fn, and the functions of an item (key, priority, cost, item_id), run in a copy of the
-    context in which the Caller was made; those of an item in the thread that hands it in.
+    `caller(item)` waits for the result and returns it, or raises what fn raised. `submit(item)` returns a Future. Items
+    of the same key and priority start in the order in which they were submitted. An `async def` function runs in an
+    event loop of its own, in a thread. fn runs in a copy of the context in which the Caller was created; functions of
+    an item (key, priority, cost, item_id) also do, in the thread that submits it.
 
-    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most),
-    (least, start, most): a number between them, found while the Caller runs, as that of a map.
-    max_in_flight: items handed in and not done (None: 10,000, or workers x batch if that is more). Handing in waits
-    while there are so many.
-    key: the key of an item, for what is said of keys here.
-    per_key: calls of a key at once, at most.
-    weights: keys are served round robin, by weight. An absent key has 1.
-    priority: of an item; the lowest starts first, None is last. Like keys it applies to the items in the window, and
-    changes when calls start, never the promised order.
-    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
-    results. An element that is an exception fails that item alone; a RetryLater defers it. It is one call for workers,
-    per_key and timeout; what it costs is the sum of its items'. When a batch of several fails for good, each half is
-    called on its own. A result that is no sequence or has another length, a timeout, and the deadline fail all its
-    items.
-    timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
-    result dropped; more than `workers` live abandoned calls fail the map.
-    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
-    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
-    a retry.
-    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
-    starts for a while, then one probe.
-    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
-    all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
-    they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
-    error; others continue. A deferred call costs a Budget nothing. A limit with `shared` holds for everything that uses
-    its name there, in database time.
-    item_id: what the idempotency key of an item is made of, or else the item: None, bool, int, float, str, bytes,
-    dates, times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. With dedup and remember
-    another type fails the item with TypeError.
-    dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
-    `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
-    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
-    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
-    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
-    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
-    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
-    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
-    setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
-    passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
-    called, if it has one.
+    workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
+    many coroutines. (least, most), or (least, start, most): the Caller finds a number between them, as a map does.
+    max_in_flight: items submitted and not finished, at most; submitting more waits. None: 10,000, or workers x batch if
+    that is more.
+    key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
+    `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
+    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
+    attempt keeps its place.
+    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
+    `key`.
+    priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
+    to the items in the window, and changes when calls start, never the order of the results.
+    batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
+    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
+    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
+    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
+    length, a timeout, and the deadline fail all its items. None: one item per call.
+    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
+    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
+    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
+    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
+    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
+    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
+    whether it works again. A Breaker also says for how long. None: never.
+    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
+    that use the same limit object share the limit, and are served in the order in which they began to wait; with
+    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
+    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
+    Budget nothing.
+    item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
+    None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
+    TypeError.
+    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
+    After a failure the next equal item is called. None: every item is called.
+    remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
+    Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
+    UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
+    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
+    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
+    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
+    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
+    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
+    entered, and exited at the end; of anything else close() is called, if there is one.
 
-    Where a text says map, it is the Caller: when it fails, all items fail with its error, and later ones with
-    RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
+    Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
+    Caller itself fails, for example because its database is gone, all items fail with that error, and later ones with
+    RuntimeError.
 
-    A call inside fn: caller(item) may wait for an item that is served only after that call has ended. RuntimeError if
-    it would: when all workers wait in such calls (with a pair as workers, `least` of them), or those that hold all
-    per_key slots of its key, or one with an equal item (dedup); with an `async def` fn always, because it blocks the
-    loop. Neither caller(item) nor submit waits there for max_in_flight. A wait for the Future of a submit is not seen.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself: if all workers wait in such calls (with a
+    range as workers, `least` of them), or all calls of its per_key places, or the call with an equal item (dedup). With
+    an `async def` fn it always does, because it would block the loop. Inside fn, max_in_flight is not waited for.
+    Waiting for a submitted future is not checked for deadlock.
 
-    A KeyboardInterrupt cancels the item of the call that it interrupts, as Future.cancel does: unless its call runs. In
-    a forked child a Caller begins anew at its first call; the futures of before are the parent's. Collected without
-    close it cancels what has not started, and its threads end. ValueError, TypeError: a bad option. Blocking.
+    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child a Caller starts anew; its
+    earlier futures belong to the parent. A Caller that is garbage-collected without close cancels what has not started.
+    Raises ValueError or TypeError for a bad option. Blocking.
 
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
@@ -394,57 +410,62 @@ class Caller(Generic[_T, _R]):
     def __del__(self, finalizing: Callable[[], bool] = ...) -> None: ...
 
 class AsyncCaller(Generic[_T, _R]):
-    """Caller for asyncio: fn is `async def`, and everything runs in the loop of the first call. `await caller(item)`
-    hands an item in. From another thread: asyncio.run_coroutine_threadsafe.
+    """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
-    Cancelling that await cancels the item if it has not started. A call that runs is cancelled only if nobody else
-    waits for it, in its batch or with an equal item.
+    `await caller(item)` returns the result. From other threads, use asyncio.run_coroutine_threadsafe. If you cancel the
+    await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
+    it, in its batch or with an equal item.
 
-    workers: calls at once. A plain fn runs in so many threads, an `async def` in so many coroutines. (least, most),
-    (least, start, most): a number between them, found while the Caller runs, as that of a map.
-    max_in_flight: items handed in and not done (None: 10,000, or workers x batch if that is more). Handing in waits
-    while there are so many.
-    key: the key of an item, for what is said of keys here.
-    per_key: calls of a key at once, at most.
-    weights: keys are served round robin, by weight. An absent key has 1.
-    priority: of an item; the lowest starts first, None is last. Like keys it applies to the items in the window, and
-    changes when calls start, never the promised order.
-    batch: a Batch, or its size: fn gets a list of up to so many items of one key and returns a sequence of as many
-    results. An element that is an exception fails that item alone; a RetryLater defers it. It is one call for workers,
-    per_key and timeout; what it costs is the sum of its items'. When a batch of several fails for good, each half is
-    called on its own. A result that is no sequence or has another length, a timeout, and the deadline fail all its
-    items.
-    timeout: seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is abandoned and its late
-    result dropped; more than `workers` live abandoned calls fail the map.
-    retry: a Retry, or its times: how often and after what waits an item is called again whose call failed. A waiting
-    item holds no worker, and goes before new items of its key and priority. RetryLater defers an item without using up
-    a retry.
-    breaker: a Breaker, or its failures: after so many failed calls of a key in a row (no key: of the map) none of it
-    starts for a while, then one probe.
-    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all have room for it, and takes from
-    all or from none. A limit that several maps use at the same time is kept by them together, in the order in which
-    they came to wait. An item that can never fit a Budget fails with BudgetExceeded, a retry that cannot with fn's
-    error; others continue. A deferred call costs a Budget nothing. A limit with `shared` holds for everything that uses
-    its name there, in database time.
-    item_id: what the idempotency key of an item is made of, or else the item: None, bool, int, float, str, bytes,
-    dates, times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses of them. With dedup and remember
-    another type fails the item with TypeError.
-    dedup: items of equal idempotency key share one call while it runs, and its result (the same object) among the last
-    `dedup` ones. After a failure the next equal item is called.
-    remember: a Shared; or a path or URL, which stands for Shared(path, module and name of fn); then a UserWarning says
-    once if fn has changed since results were recorded. Results are looked up there (in bulk, at most 1 s before the
-    call or before a slot that it missed), and new ones recorded (at most 0.5 s or 200 results after they came, and
-    before the map ends). An item whose result was recorded when it was looked up is not called. After a kill -9 at most
-    the calls that ran and that last group are paid for twice. Failures are not recorded. Items are told apart by their
-    idempotency key. A result that the codec refuses is emitted, not recorded, and logged once. While the database is
-    away no call starts; after its outage_timeout the map fails with SharedUnavailable.
-    setup: called once per worker thread before its first call, for an async fn once in the loop. What it returns is
-    passed to fn as `resource=`. A context manager is entered, and left at the end; of another resource close() is
-    called, if it has one.
+    workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
+    many coroutines. (least, most), or (least, start, most): the Caller finds a number between them, as a map does.
+    max_in_flight: items submitted and not finished, at most; submitting more waits. None: 10,000, or workers x batch if
+    that is more.
+    key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
+    `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
+    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
+    attempt keeps its place.
+    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
+    `key`.
+    priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
+    to the items in the window, and changes when calls start, never the order of the results.
+    batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
+    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
+    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
+    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
+    length, a timeout, and the deadline fail all its items. None: one item per call.
+    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
+    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
+    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
+    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
+    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
+    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
+    whether it works again. A Breaker also says for how long. None: never.
+    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
+    that use the same limit object share the limit, and are served in the order in which they began to wait; with
+    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
+    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
+    Budget nothing.
+    item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
+    None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
+    TypeError.
+    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
+    After a failure the next equal item is called. None: every item is called.
+    remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
+    Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
+    UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
+    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
+    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
+    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
+    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
+    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
+    entered, and exited at the end; of anything else close() is called, if there is one.
 
-    Where a text says map, it is the AsyncCaller. Leaving the block, exceptions, and calls inside fn are as of Caller.
-    There are threads only with `remember` and `shared`, for their database. ValueError, TypeError: a bad option.
-    Progress: waits in the loop, and blocks nothing else there.
+    Leaving the block, exceptions, and calls inside fn are as with Caller. Threads are started only for the database of
+    `remember` and `shared`. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
+    nothing else there.
     """
     @overload
     def __init__(

@@ -47,27 +47,28 @@ def _made(plan: Plan, context: Context, runner: Runner, item: Any, kind: type[_C
 
 @_options.described(_options.CALLER_OPTIONS)
 class Caller(Generic[_T, _R]):
-    """Calls `fn(item)` for whoever hands an item in: request handlers, consumers, other threads. They share workers,
-    batches, limits, breakers and equal calls, as the items of one map do.
+    """Calls `fn(item)` for items that arrive one by one, for example from request handlers. All threads that use one
+    Caller share its workers, batches, limits and breakers.
 
-    caller(item) hands an item in, waits, and returns its result or raises what fn raised. submit(item) returns a
-    Future. Items of one key and priority start in the order in which they were handed in. An `async def` runs in a loop
-    of its own, in a thread. fn, and the functions of an item (key, priority, cost, item_id), run in a copy of the
-    context in which the Caller was made; those of an item in the thread that hands it in.
+    `caller(item)` waits for the result and returns it, or raises what fn raised. `submit(item)` returns a Future. Items
+    of the same key and priority start in the order in which they were submitted. An `async def` function runs in an
+    event loop of its own, in a thread. fn runs in a copy of the context in which the Caller was created; functions of
+    an item (key, priority, cost, item_id) also do, in the thread that submits it.
 
     Options: those of docs/reference/options.md.
 
-    Where a text says map, it is the Caller: when it fails, all items fail with its error, and later ones with
-    RuntimeError. Leaving the block waits for all items; on an exception what has not started is cancelled.
+    Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
+    Caller itself fails, for example because its database is gone, all items fail with that error, and later ones with
+    RuntimeError.
 
-    A call inside fn: caller(item) may wait for an item that is served only after that call has ended. RuntimeError if
-    it would: when all workers wait in such calls (with a pair as workers, `least` of them), or those that hold all
-    per_key slots of its key, or one with an equal item (dedup); with an `async def` fn always, because it blocks the
-    loop. Neither caller(item) nor submit waits there for max_in_flight. A wait for the Future of a submit is not seen.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself: if all workers wait in such calls (with a
+    range as workers, `least` of them), or all calls of its per_key places, or the call with an equal item (dedup). With
+    an `async def` fn it always does, because it would block the loop. Inside fn, max_in_flight is not waited for.
+    Waiting for a submitted future is not checked for deadlock.
 
-    A KeyboardInterrupt cancels the item of the call that it interrupts, as Future.cancel does: unless its call runs. In
-    a forked child a Caller begins anew at its first call; the futures of before are the parent's. Collected without
-    close it cancels what has not started, and its threads end. ValueError, TypeError: a bad option. Blocking.
+    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child a Caller starts anew; its
+    earlier futures belong to the parent. A Caller that is garbage-collected without close cancels what has not started.
+    Raises ValueError or TypeError for a bad option. Blocking.
 
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
@@ -127,8 +128,9 @@ class Caller(Generic[_T, _R]):
         return result
 
     def submit(self, item: _T) -> Future[_R]:
-        """Hand an item in, while the window is full after a wait. Returns a Future, whose cancel() has the item skipped
-        at its turn. Its callbacks run in a worker, or in a thread of their own. RuntimeError: the Caller has ended."""
+        """Submit an item and return a Future. Waits while max_in_flight items are unfinished. If you cancel the future
+        before its call starts, the item is skipped. Callbacks of the future run in a worker or in a thread of their
+        own. Raises RuntimeError if the Caller has ended."""
         runner = self._begun()
         call = _made(self._plan, self._context, runner, item, FutureCall)
         try:
@@ -143,14 +145,16 @@ class Caller(Generic[_T, _R]):
         return call.future
 
     def stats(self) -> Stats:
-        """Where it stands. Cancelled items count as failed."""
+        """Return how far the Caller is. Cancelled items count as failed."""
         return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     def close(self, *, cancel: bool = False) -> None:
-        """Take no more items, and wait for all that were handed in. cancel: those that have not started are cancelled,
-        calls that run are waited for, and none is called again. Interrupted, it may be called again. In a signal
-        handler that has interrupted this Caller's own work it does not wait. RuntimeError: called by fn or a callback,
-        for which it would wait."""
+        """Accept no more items, and wait for all that were submitted.
+
+        cancel=True cancels items that have not started, waits for running calls, and retries none. If it is
+        interrupted, call it again. In a signal handler that interrupts this Caller's own work, it does not wait. Raises
+        RuntimeError if fn or a callback calls it, because it would wait for itself.
+        """
         with Held(self._lock):
             self._closed = True
             runner = self._runner
@@ -191,17 +195,17 @@ after_fork_in_child(_begin_all)
 
 @_options.described(_options.CALLER_OPTIONS)
 class AsyncCaller(Generic[_T, _R]):
-    """Caller for asyncio: fn is `async def`, and everything runs in the loop of the first call. `await caller(item)`
-    hands an item in. From another thread: asyncio.run_coroutine_threadsafe.
+    """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
-    Cancelling that await cancels the item if it has not started. A call that runs is cancelled only if nobody else
-    waits for it, in its batch or with an equal item.
+    `await caller(item)` returns the result. From other threads, use asyncio.run_coroutine_threadsafe. If you cancel the
+    await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
+    it, in its batch or with an equal item.
 
     Options: those of docs/reference/options.md.
 
-    Where a text says map, it is the AsyncCaller. Leaving the block, exceptions, and calls inside fn are as of Caller.
-    There are threads only with `remember` and `shared`, for their database. ValueError, TypeError: a bad option.
-    Progress: waits in the loop, and blocks nothing else there.
+    Leaving the block, exceptions, and calls inside fn are as with Caller. Threads are started only for the database of
+    `remember` and `shared`. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
+    nothing else there.
     """
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
@@ -236,11 +240,12 @@ class AsyncCaller(Generic[_T, _R]):
         return result
 
     def stats(self) -> Stats:
-        """Where it stands. Cancelled items count as failed."""
+        """Return how far the Caller is. Cancelled items count as failed."""
         return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     async def aclose(self, *, cancel: bool = False) -> None:
-        """As Caller.close. A cancellation meanwhile cancels all that has not ended, and is raised when that has."""
+        """As Caller.close. If you cancel it, everything that has not ended is cancelled, and the cancellation is raised
+        when all has ended."""
         self._closed = True
         if self._runner is not None:
             await self._runner.aclose(cancel)

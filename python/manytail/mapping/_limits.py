@@ -140,20 +140,19 @@ def _insist(call: Callable[[], object]) -> BaseException | None:
 
 # ---------------------------------------------------------------------------------------------------- limits
 class Limit:
-    """A Rate, a Budget or a Concurrency: what calls may take together.
+    """The base class of Rate, Budget and Concurrency.
 
-    All maps and `with` blocks of a process that use the same object keep it together, at the same time and one after
-    the other, in the order in which they came to wait for it. A map that ends gives back what has not begun. A call
-    starts when all limits of its map have room for it, and takes its cost from all of them or from none. While it waits
-    for the limit of a key, other keys go first. Every attempt takes anew. A copy (pickle, fork) begins anew.
+    Maps and `with` blocks of a process that use the same object share the limit, and are served in the order in which
+    they began to wait. A call starts when all limits of its map have room for it; otherwise it takes from none of them.
+    While a key waits for its limit, other keys continue. Each attempt counts. A copy (by pickle or fork) starts anew.
 
-    cost: a function that returns what an item takes, finite and >= 0; None: 1. per_key: so much for each key, forgotten
-    when it is idle. name: where `Delivery.spent` and Stats tell limits apart; needed with `shared`.
+    cost: a function that returns the cost of an item, finite and >= 0; None: 1. per_key: the limit applies to each key;
+    idle keys are forgotten. name: identifies the limit in `Delivery.spent` and Stats; needed with `shared`.
 
-    `with limit:` and `async with limit:` wait for room, take 1 and hold it: a Concurrency gets it back at the end.
-    `limit(cost)` is the same with another cost. Such a block gets an object with `spent`, as Delivery has it. Progress:
-    a block waits. RuntimeError: it waits for a Concurrency that its own caller holds, or for a Budget of which nobody
-    else holds anything. A block may end in another thread or context than it began in.
+    `with limit:` and `async with limit:` wait for room and take 1, or `limit(cost)` another cost. A Concurrency gets it
+    back at the end of the block. The block gets an object with `spent`, like Delivery. It may end in another thread
+    than it began in. Progress: a block waits. It raises RuntimeError if it would wait for itself: for a Concurrency
+    that its own caller holds, or for a Budget that nobody else holds.
     """
 
     name: str | None
@@ -211,7 +210,7 @@ class Limit:
         raise NotImplementedError
 
     def refusal(self, cost: float) -> BaseException:
-        """Why there will never be room for that cost."""
+        """Return the error for a cost that can never fit."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -297,13 +296,14 @@ class Limit:
 
 
 class Rate(Limit):
-    """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once.
+    """Limits starts, or their cost, per time: `amount` per `per`, spread evenly. It is a token bucket.
 
-    A call starts when the bucket is not in debt, and takes its whole cost. So the costs of starts in any t seconds are
-    at most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less.
-    per: seconds, or "second", "minute", "hour", "day". Source: the generic cell rate algorithm (ITU-T I.371).
+    per: seconds, or "second", "minute", "hour", "day". burst: how much more may start at once after a pause. A call
+    starts when the bucket is not in debt, and takes its whole cost. So the cost of all starts in any t seconds is at
+    most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less. The
+    algorithm is the generic cell rate algorithm (ITU-T I.371).
 
-    ValueError, TypeError: a bad argument.
+    Raises ValueError or TypeError for a bad argument.
     """
 
     _kind = "rate"
@@ -344,12 +344,12 @@ class Rate(Limit):
 
 
 class Budget(Limit):
-    """What calls have spent and what running calls cost never exceeds `amount`, except by what calls say that they
-    spent beyond their costs.
+    """Limits what all calls together cost. Spent plus reserved cost stays within `amount`, unless a call reports that
+    it spent more than its estimate.
 
-    An item fails with BudgetExceeded when what ended calls have spent leaves less than its cost. While running calls
-    may still give enough back, it waits. A retry that does not fit fails with fn's error, and a batch that does not fit
-    is halved. ValueError, TypeError: a bad argument.
+    An item fails with BudgetExceeded if its cost does not fit into what is left. If running calls may still give enough
+    back, it waits. A retry that does not fit fails with the error of fn, and a batch that does not fit is halved.
+    Raises ValueError or TypeError for a bad argument.
     """
 
     _kind = "budget"
@@ -368,7 +368,7 @@ class Budget(Limit):
         super().__init__(cost, False, per_task, shared, name)
 
     def used(self) -> float:
-        """What ended calls have spent. Progress: of a shared one it asks the database, and waits."""
+        """Return what finished calls have spent. Progress: a shared Budget asks the database, and waits."""
         account: Any = self._account
         if self.shared is None or self.exchange is None:
             return float(account.settled)
@@ -393,11 +393,12 @@ class Budget(Limit):
 
 
 class Concurrency(Limit):
-    """Costs of calls that run at once are at most `amount`. An item that costs more fails with ValueError.
+    """Limits the concurrent calls, or their cost, of all maps and blocks that use the object. For a single map, use
+    `workers`.
 
-    `workers` and per_key are for one map, this is for several. With `shared` a process holds permits as a whole, and
-    renews them in time; those of a process that died are free `lease` seconds later. A process that cannot renew them
-    starts nothing. ValueError, TypeError: a bad argument.
+    An item that costs more than `amount` fails with ValueError. With `shared`, a process holds permits and renews them.
+    If it dies, they are free again `lease` seconds later. A process that cannot renew its permits starts no calls.
+    Raises ValueError or TypeError for a bad argument.
     """
 
     _kind = "concurrency"

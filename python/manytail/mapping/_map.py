@@ -58,16 +58,17 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
 
 @_options.described(_options.OPTIONS)
 def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
-    """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results.
+    """Call `fn(item)` on every item, with many calls at once, and return an iterator over the results.
 
-    Lazy: an item is taken from `items` only while the window has a free slot, in a separate thread, so that a slow
-    input delays no finished result. An exception of `items` is raised after the results of all items before it. close()
-    on the iterator: no further call starts, coroutines are cancelled, running calls are joined. The garbage collector
-    does the same without waiting. fn gets `delivery=` (a Delivery) if it has a parameter of that name.
+    The results come in input order, unless `order` says otherwise. The input is read lazily, in a thread of its own: an
+    item is taken only when the window has room. If reading `items` raises an exception, it is raised after the results
+    of the items before it. If fn has a parameter `delivery`, it gets a Delivery, with facts about the call. Call
+    `close()` on the iterator, or use it in a `with` block, to end early: no further call starts, and it waits for
+    running calls. The garbage collector does the same without waiting.
 
     Options: those of docs/reference/options.md.
 
-    ValueError, TypeError: a bad option, or options that do not fit together, before an item is taken. Blocking.
+    Raises ValueError or TypeError for a bad option before any item is taken. Blocking.
 
     >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
     ['A', 'B']
@@ -83,14 +84,14 @@ def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any)
 def aconcurrent_map(
     fn: Callable[..., Any], items: Iterable[Any] | AsyncIterable[Any], **options: Any
 ) -> AsyncResults[Any]:
-    """`concurrent_map` for asyncio: fn is `async def`, and everything runs in the caller's loop. There are threads only
-    with `remember` and `shared`, for their database.
+    """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in your event loop.
 
-    A plain iterable is read in the loop and must not block. The caller's own cancellation is never an item's failure.
-    Use it in `async with aconcurrent_map(...) as results: async for result in results: ...`. Cancelled or collected it
-    ends as by aclose().
-    Options and errors are concurrent_map's, but for workers="inline". Progress: waits for results in the caller's loop,
-    and blocks nothing else there.
+    Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
+    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this is never an item's
+    failure. Threads are started only for the database of `remember` and `shared`.
+
+    Options and errors are those of concurrent_map, except workers="inline". Progress: waits in your loop and blocks
+    nothing else there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")
@@ -394,13 +395,13 @@ class Taken:
 
 # ---------------------------------------------------------------------------------------------------- in threads
 class Results(Iterator[_R]):
-    """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
-    it, which ends the map.
+    """The iterator that `concurrent_map` returns.
 
-    After the first exception from `next` it has no more results: the last one, that of the map, or one of a signal
-    handler, which stops the map and waits for nothing. `close` may be called again until it has ended. One thread at a
-    time takes results; `stop`, `close` and `stats` are for any. In a forked child `next` and `stats` are RuntimeError,
-    and `close` has nothing to do. Progress: blocking, but for `stop` and `stats`."""
+    Any exception from next() ends the iteration, including one raised by a signal handler. Take results in one thread
+    at a time; `stop`, `close` and `stats` may be called in any thread. If you drop the iterator, the garbage collector
+    ends the map. In a forked child, `next` and `stats` raise RuntimeError, and `close` does nothing. Progress:
+    blocking, except `stop` and `stats`.
+    """
 
     def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
         """values: what is read of `items`."""
@@ -521,15 +522,15 @@ class Results(Iterator[_R]):
         self._ended = True
 
     def stop(self) -> None:
-        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
-        ones. Returns at once; also for a signal handler."""
+        """End gracefully: no further item is taken and no call starts. The results of running calls are still yielded.
+        Returns at once, and may be called in a signal handler."""
         if self._is_parents:
             return
         self._runner.stopped_by_user = True
         self._runner.stop()
 
     def stats(self) -> Stats:
-        """Where the map stands. What a signal handler raises here ends the map, as in `next`."""
+        """Return how far the map is. An exception of a signal handler that runs here ends the map, as in `next`."""
         self._refuse_in_child()
         try:
             seen: Stats = self._meter.seen()
@@ -539,11 +540,12 @@ class Results(Iterator[_R]):
         return seen
 
     def close(self) -> None:
-        """No further call starts, coroutines are cancelled, running calls are joined. Results not taken are dropped.
+        """End now: no further call starts, coroutines are cancelled, running calls are waited for, and their results
+        are dropped.
 
-        If it is interrupted, another call goes on with what is left. RuntimeError: it is called by a function or the
-        input of this map, for which it would wait. In a signal handler that interrupts this map's own work it does not
-        wait: the call that it has interrupted does."""
+        If it is interrupted, call it again to continue. Raises RuntimeError if fn or the input of this map calls it,
+        because it would wait for itself. In a signal handler that interrupts this map's own work, it does not wait.
+        """
         if self._is_parents:
             return
         self._values = self._items = None
@@ -576,13 +578,12 @@ after_fork_in_child(_leave_all)
 
 # ---------------------------------------------------------------------------------------------- in the caller's loop
 class AsyncResults(AsyncIterator[_R]):
-    """The asynchronous iterator that `aconcurrent_map` returns. Nothing of the map refers to it, so the garbage
-    collector can free it, which ends the map.
+    """The asynchronous iterator that `aconcurrent_map` returns.
 
-    After the first exception from `anext` it has no more results. One task at a time takes them. A task that is
-    cancelled there has ended the map, as `aclose` does, and another `anext` is a RuntimeError; a coroutine that is
-    closed there, or collected, cannot wait: it ends the map as the collector does. Progress: waits in the caller's
-    loop, and blocks nothing else there."""
+    Any exception from anext() ends the iteration. Take results in one task at a time. If that task is cancelled, the
+    map ends as with `aclose`, and another `anext` raises RuntimeError. A coroutine that is closed or garbage-collected
+    there ends the map without waiting. Progress: waits in your loop and blocks nothing else there.
+    """
 
     def __init__(self, plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context) -> None:
         self._plan = plan
@@ -656,8 +657,8 @@ class AsyncResults(AsyncIterator[_R]):
             del error  # it refers to this frame
 
     def stop(self) -> None:
-        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
-        ones. Returns at once; for any thread, and for a signal handler."""
+        """End gracefully: no further item is taken and no call starts. The results of running calls are still yielded.
+        Returns at once, and may be called in any thread and in a signal handler."""
         if self._run is None:
             self._over, self._items = True, None
             return
@@ -666,12 +667,12 @@ class AsyncResults(AsyncIterator[_R]):
         runner.from_thread(runner.stop)
 
     def stats(self) -> Stats:
-        """Where the map stands."""
+        """Return how far the map is."""
         return Stats(workers=self._plan.options.begins_with) if self._run is None else self._run.meter.seen()
 
     async def aclose(self) -> None:
-        """No further call starts, coroutines are cancelled. Results not taken are dropped. A cancellation meanwhile is
-        raised when all has ended."""
+        """End now: no further call starts, coroutines are cancelled, and results that were not taken are dropped. If
+        you cancel it, the cancellation is raised when everything has ended."""
         self._over, self._items = True, None
         if self._run is not None:
             await self._run.close()

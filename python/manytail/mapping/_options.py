@@ -145,16 +145,18 @@ class Option(NamedTuple):
     check: Callable[[str, Any], Any]  # returns what is kept, or raises
     about: str
     of_callers: str  # the same for a Caller, which has no option without
+    example: str
 
 
 def option(
-    kind: str, default: Any, about: str, check: Callable[..., Any], *, of_callers: str | None = None, **more: Any
-) -> Any:
+    kind: str, default: Any, about: str, check: Callable[..., Any], *, example: str, of_callers: str | None = None,
+    **more: Any,
+) -> Any:  # fmt: skip
     """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers:
     what is said of it for a Caller; None: the same; empty: Callers have no such option."""
     checked = partial(check, **more)
     shown = about if of_callers is None else of_callers
-    return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown)})
+    return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown, example)})
 
 
 @dataclass(frozen=True)
@@ -162,130 +164,148 @@ class Options:
     """The checked options of a map. Picklable if the functions are."""
 
     workers: int = option(
-        'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """calls at once. A plain fn runs in so
-        many threads, an `async def` in so many coroutines. (least, most): a number between them, found while the map
-        runs. It begins with `least`, that of (least, start, most) with `start`. It doubles after each round of
-        successes in which all workers were busy and calls waited only for a worker, until the first refusal: a
-        deferral, a timeout or a failure that is retried. From then on it grows by one a round, and each refusal halves
-        it, at most once in a round trip. What is said of `workers` elsewhere holds for `most`. "inline", for debuggers
-        and tests: one call at a time, in the thread that takes the results, while it takes one; no thread is started.
-        An `async def` runs in a loop that is kept for the map. The input is read, and the database asked, there too.
-        timeout and deadline of a plain fn act between calls: a call that took too long fails when it returns. Where a
-        text says `workers`, it is 1.""",
-        check_workers, of_callers="""calls at once. A plain fn runs in so many threads, an `async def` in so many
-        coroutines. (least, most), (least, start, most): a number between them, found while the Caller runs, as that of
-        a map.""",
+        'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """the number of concurrent calls. A
+        plain function runs in that many threads, an `async def` function in that many coroutines. (least, most), or
+        (least, start, most): if you do not know how many concurrent calls the server tolerates, the map finds out. It
+        begins with `start`, or else `least`, and doubles the number after each round of successes, until the first
+        refusal: a deferral, a timeout or a failure that is retried. From then on it adds one per round, and each
+        refusal halves it, at most once in the time of one call. A round counts only if all workers were busy and calls
+        waited only for a worker. Other options that depend on `workers` use `most`. "inline", for debuggers and tests:
+        one call at a time, in the thread that takes the results; no thread is started, and timeout and deadline of a
+        plain function are checked when it returns. Options that depend on `workers` use 1.""",
+        check_workers, of_callers="""the number of concurrent calls. A plain function runs in that many threads, an
+        `async def` function in that many coroutines. (least, most), or (least, start, most): the Caller finds a number
+        between them, as a map does.""", example="workers=32, workers=(1, 200)",
     )  # fmt: skip
     max_in_flight: int | None = option(
-        "int | None", None, """items taken and not emitted. None: starts at 4 x workers x batch, and doubles up to
-        10,000 (or 4 x workers x batch, if that is more) when a worker has nothing to run only because other items wait
-        for an earlier one, for their key or (up to 16 x workers x batch) for their look-up. A slow consumer never makes
-        it grow.""",
-        optional_whole, low=1, of_callers="""items handed in and not done (None: 10,000, or workers x batch if that is
-        more). Handing in waits while there are so many.""",
+        "int | None", None, """items taken from the input and not yet yielded, at most. None: begins at 4 x workers x
+        batch and doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only
+        because the other items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x
+        workers x batch). A slow consumer never makes it grow. Set it if results are large.""",
+        optional_whole, low=1, of_callers="""items submitted and not finished, at most; submitting more waits. None:
+        10,000, or workers x batch if that is more.""", example="max_in_flight=100",
     )  # fmt: skip
     order: str = option(
-        'Literal["input", "key", "completion"]', "input", """"input"; "key": items of one key in input order, keys
-        overtake one another; "completion": as calls finish.""",
-        choice, allowed=ORDERS, of_callers="",
+        'Literal["input", "key", "completion"]', "input", """the order of the results. "input": that of the items.
+        "key": that of the items within each key; different keys overtake each other. "completion": as calls finish.
+        A slow item holds back the results behind it, but other calls continue.""",
+        choice, allowed=ORDERS, of_callers="", example='order="completion"',
     )  # fmt: skip
     key: Callable[[Any], Any] | None = option(
-        "Callable[[_T], Hashable] | None", None, "the key of an item, for what is said of keys here.", function_of_item
-    )
-    per_key: int | None = option("int | None", None, "calls of a key at once, at most.", optional_whole, low=1)
+        "Callable[[_T], Hashable] | None", None, """a function that returns the group of an item, for example its host
+        or tenant. Groups take turns, and `per_key`, `weights`, `order="key"`, breakers and limits with per_key=True
+        apply to each group. None: all items are one group.""",
+        function_of_item, example="key=lambda item: item.tenant",
+    )  # fmt: skip
+    per_key: int | None = option(
+        "int | None", None, """the number of concurrent calls of each key. None: no limit. Needs `key`. An item that
+        waits for its next attempt keeps its place.""",
+        optional_whole, low=1, example="per_key=4",
+    )  # fmt: skip
     weights: Mapping[Any, int] | None = option(
-        "Mapping[Any, int] | None", None, "keys are served round robin, by weight. An absent key has 1.", check_weights
-    )
+        "Mapping[Any, int] | None", None, """how many calls a key starts when it is its turn, by key. A key that is not
+        in the mapping starts one. Needs `key`.""",
+        check_weights, example='weights={"premium": 3}',
+    )  # fmt: skip
     priority: Callable[[Any], Any] | None = option(
-        "Callable[[_T], int | None] | None", None, """of an item; the lowest starts first, None is last. Like keys it
-        applies to the items in the window, and changes when calls start, never the promised order.""",
-        function_of_item,
+        "Callable[[_T], int | None] | None", None, """a function that returns the priority of an item. Lower numbers
+        start first; None starts last. It applies to the items in the window, and changes when calls start, never the
+        order of the results.""",
+        function_of_item, example="priority=lambda item: item.level",
     )  # fmt: skip
     batch: Batch | None = option(
-        "int | Batch | None", None, """a Batch, or its size: fn gets a list of up to so many items of one key and
-        returns a sequence of as many results. An element that is an exception fails that item alone; a RetryLater
-        defers it. It is one call for workers, per_key and timeout; what it costs is the sum of its items'. When a
-        batch of several fails for good, each half is called on its own. A result that is no sequence or has another
-        length, a timeout, and the deadline fail all its items.""",
-        optional_policy, of=Batch, low=1,
+        "int | Batch | None", None, """calls fn with a list of up to this many items of one key; fn returns a sequence
+        with one result for each. Batch(size, linger) also says how long a batch waits to be filled. An element that is
+        an exception fails only its item, and a RetryLater defers it. A batch is one call for workers, per_key and
+        timeout, and costs the sum of its items. If a batch fails for good, each half is called separately. A result
+        that is no sequence or has another length, a timeout, and the deadline fail all its items. None: one item per
+        call.""",
+        optional_policy, of=Batch, low=1, example="batch=Batch(100, linger=0.5)",
     )  # fmt: skip
     timeout: float | None = option(
-        "float | None", None, """seconds per attempt, then TimeoutError. A coroutine is cancelled; a plain call is
-        abandoned and its late result dropped; more than `workers` live abandoned calls fail the map.""",
-        optional_seconds,
+        "float | None", None, """seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A
+        coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result is
+        dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
+        little shorter.""",
+        optional_seconds, example="timeout=30",
     )  # fmt: skip
     deadline: float | None = option(
-        "float | None", None, """seconds from the first item, for everything. Then every item that is not done fails
-        with DeadlineExceeded, and the input is read to its end without calls.""",
-        optional_seconds, of_callers="",
+        "float | None", None, """seconds from the first item that the whole map may take. Then every item that is not
+        finished fails with DeadlineExceeded, and the rest of the input is read without calls. None: no limit.""",
+        optional_seconds, of_callers="", example="deadline=3_600",
     )  # fmt: skip
     retry: Retry = option(
-        "int | Retry", 0, """a Retry, or its times: how often and after what waits an item is called again whose call
-        failed. A waiting item holds no worker, and goes before new items of its key and priority. RetryLater defers an
-        item without using up a retry.""",
-        policy, of=Retry, low=0,
+        "int | Retry", 0, """how often a failed call is made again: a number, or a Retry, which also says for which
+        errors and after which pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
+        its next attempt occupies no worker, and starts before new items of its key and priority. RetryLater defers an
+        item without using up an attempt.""",
+        policy, of=Retry, low=0, example="retry=Retry.http()",
     )  # fmt: skip
     breaker: Breaker | None = option(
-        "int | Breaker | None", None, """a Breaker, or its failures: after so many failed calls of a key in a row (no
-        key: of the map) none of it starts for a while, then one probe.""",
-        optional_policy, of=Breaker, low=1,
+        "int | Breaker | None", None, """pauses a key after this many failed calls in a row (without `key`, the whole
+        map); then one call tries whether it works again. A Breaker also says for how long. None: never.""",
+        optional_policy, of=Breaker, low=1, example="breaker=Breaker(5, reset=30)",
     )  # fmt: skip
     errors: str = option(
-        'Literal["raise", "return", "drop"]', "raise", """"raise": once an item has failed for good no call starts; the
-        results before it are yielded, then fn's exception is raised with a note that names key and attempts. "return":
-        an Outcome for every item. "drop": the item has no result.""",
-        choice, allowed=("raise", "return", "drop", "column"), of_callers="",
+        'Literal["raise", "return", "drop"]', "raise", """what happens to an item that fails for good. "raise": no
+        further call starts; the results before it are yielded, then its exception is raised, with a note that names
+        the item. "return": every item yields an Outcome, with its result or its error. "drop": the item is left
+        out.""",
+        choice, allowed=("raise", "return", "drop", "column"), of_callers="", example='errors="return"',
     )  # fmt: skip
     max_failures: int | None = option(
-        "int | None", None, """as soon as more items than that have failed, the map ends as with errors="raise", by
-        TooManyFailures.""",
-        optional_whole, low=0, of_callers="",
+        "int | None", None, """the number of items that may fail. If more fail, the map ends with TooManyFailures, as
+        with errors="raise". Needs errors="return" or "drop". None: no limit.""",
+        optional_whole, low=0, of_callers="", example='errors="drop", max_failures=100',
     )  # fmt: skip
     fatal: On = option(
-        "On", (), """an error that it names, as `on` of a Retry does, ends the map as with errors="raise", whatever
-        errors says, and is not retried. Errors that fn has not raised count, too, such as BudgetExceeded.""",
-        check_on, of_callers="",
+        "On", (), """errors that end the map at once, whatever `errors` says: exception classes, or a function that
+        gets the error and returns a bool. They are not retried. Errors that fn has not raised count too, such as
+        BudgetExceeded.""",
+        check_on, of_callers="", example="fatal=PermissionError",
     )  # fmt: skip
     limits: tuple[Limit, ...] = option(
-        "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all
-        have room for it, and takes from all or from none. A limit that several maps use at the same time is kept by
-        them together, in the order in which they came to wait. An item that can never fit a Budget fails with
-        BudgetExceeded, a retry that cannot with fn's error; others continue. A deferred call costs a Budget nothing. A
-        limit with `shared` holds for everything that uses its name there, in database time.""",
-        check_limits,
+        "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
+        them have room for it. Maps that use the same limit object share the limit, and are served in the order in
+        which they began to wait; with `shared`, so does everything that uses its name in that database. An item that
+        can never fit a Budget fails with BudgetExceeded, a retry that cannot fit fails with the error of fn, and
+        others continue. A deferred call costs a Budget nothing.""",
+        check_limits, example='limits=[Rate(475, "minute"), Concurrency(10)]',
     )  # fmt: skip
     item_id: Callable[[Any], Any] | None = option(
-        "Callable[[_T], Any] | None", None, """what the idempotency key of an item is made of, or else the item: None,
-        bool, int, float, str, bytes, dates, times, Decimal, UUID, and tuples, lists, dicts, NamedTuples and dataclasses
-        of them. With dedup and remember another type fails the item with TypeError.""",
-        function_of_item,
+        "Callable[[_T], Any] | None", None, """a function that returns the value that identifies an item, for `dedup`,
+        `remember` and the idempotency key. None: the item itself. The value may be None, a bool, int, float, str,
+        bytes, date, time, Decimal or UUID, or a tuple, list, dict, NamedTuple or dataclass of them. With dedup and
+        remember, an item with another value fails with TypeError.""",
+        function_of_item, example="item_id=lambda item: item.id",
     )  # fmt: skip
     dedup: int | None = option(
-        "int | None", None, """items of equal idempotency key share one call while it runs, and its result (the same
-        object) among the last `dedup` ones. After a failure the next equal item is called.""",
-        optional_whole, low=1,
+        "int | None", None, """lets equal items share one call while it runs, and the results of the last `dedup`
+        calls (the same object). After a failure the next equal item is called. None: every item is called.""",
+        optional_whole, low=1, example="dedup=10_000",
     )  # fmt: skip
     remember: Shared | None = option(
-        "str | PathLike[str] | Shared | None", None, """a Shared; or a path or URL, which stands for Shared(path, module
-        and name of fn); then a UserWarning says once if fn has changed since results were recorded. Results are looked
-        up there (in bulk, at most 1 s before the call or before a slot that it missed), and new ones recorded (at most
-        0.5 s or 200 results after they came, and before the map ends). An item whose result was recorded when it was
-        looked up is not called. After a kill -9 at most the calls that ran and that last group are paid for twice.
-        Failures are not recorded. Items are told apart by their idempotency key. A result that the codec refuses is
-        emitted, not recorded, and logged once. While the database is away no call starts; after its outage_timeout the
-        map fails with SharedUnavailable.""",
-        check_remember,
+        "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
+        make these calls again: a path or URL, or a Shared. A path stands for Shared(path, module and name of fn); if
+        fn has changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`.
+        Results are looked up in bulk, at most 1 s before the call, and recorded at most 0.5 s or 200 results after
+        they arrived, and before the map ends. After a kill -9, at most the running calls and those 200 are paid for
+        twice. Failures are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with
+        TypeError; a Caller continues and logs the first one. While the database is unavailable no call starts; after
+        its outage_timeout the map fails with SharedUnavailable.""",
+        check_remember, example='remember="run.db"',
     )  # fmt: skip
     setup: Callable[[], Any] | None = option(
-        "Callable[[], Any] | None", None, """called once per worker thread before its first call, for an async fn once
-        in the loop. What it returns is passed to fn as `resource=`. A context manager is entered, and left at the end;
-        of another resource close() is called, if it has one.""",
-        optional_function,
+        "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
+        or a connection. It is called once per worker thread, before its first call; for an `async def` fn once, in the
+        event loop. A context manager is entered, and exited at the end; of anything else close() is called, if there
+        is one.""",
+        optional_function, example="setup=httpx.Client",
     )  # fmt: skip
     progress: Any = option(
-        "bool | Callable[[Stats], None]", False, """True draws a line; a callable gets Stats at most 5 times a
-        second and once at the end.""",
-        check_progress, of_callers="",
+        "bool | Callable[[Stats], None]", False, """True shows one line of progress. A function is called with Stats at
+        most 5 times a second, and once at the end.""",
+        check_progress, of_callers="", example="progress=True",
     )  # fmt: skip
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
     # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; the

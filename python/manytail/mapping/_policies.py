@@ -88,17 +88,17 @@ class HttpErrors:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Retry(Policy):
-    """When an item is called again after a call that failed. `retry=3` is `retry=Retry(3)`.
+    """Says when a failed call is made again. `retry=3` is `retry=Retry(3)`.
 
-    times: calls after the first that failed, at most. on: which errors are worth one: classes, or a callable that gets
-    the error and returns a bool, or a RetryLater: the item is deferred. backoff, max_backoff: seconds before attempt
-    k + 1: min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1]. A callable gets (k, error) and returns
-    the seconds, or the item fails with ValueError. within: no attempt of an item starts later than that after its first
-    one started; it fails with its last error. defer: seconds that the waits of RetryLater of one item may add up to. A
-    deferred item waits at least as long as after an attempt, twice as long each time. A map in which nothing but
-    deferrals happened for `defer` seconds ends with the last error.
+    times: how often an item is called again. on: the errors to retry: exception classes, or a function that gets the
+    error and returns a bool, or a RetryLater to defer the item. backoff, max_backoff: the pause before attempt k + 1 is
+    min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1] seconds. backoff may also be a function that gets
+    (k, error) and returns the seconds; a bad value fails the item with ValueError. within: seconds after its first call
+    after which an item is not called again; it fails with its last error. defer: the seconds that an item may be
+    deferred in total. A deferred item waits at least as long as after a failed attempt, twice as long each time. If
+    nothing but deferrals happens for `defer` seconds, the map ends with the last error.
 
-    ValueError, TypeError: bad arguments.
+    Raises ValueError or TypeError for bad arguments.
     """
 
     __module__ = "manytail"
@@ -122,14 +122,14 @@ class Retry(Policy):
         within: float | None = None,
         defer: float = 600.0,
     ) -> Retry:
-        """For an fn that raises what HTTP clients raise: urllib, requests, httpx, aiohttp, and SDKs made of them.
+        """Return a Retry for the errors of HTTP clients: urllib, requests, httpx, aiohttp, and SDKs built on them.
 
-        An error with one of `statuses` is a RetryLater if it has a Retry-After header (seconds, or an HTTP date;
-        retry-after-ms), else it is tried again, as is a timeout, or a connection that failed or broke, without a
-        status. Everything else fails at once, unless `also` names it: so does a 429 whose body has the code
-        insufficient_quota. Equal arguments make an equal Retry.
+        If an error with one of `statuses` has a Retry-After header (seconds, an HTTP date, or retry-after-ms), the item
+        is deferred for that long. Without the header it is retried, like timeouts and broken connections. Everything
+        else fails at once, unless `also` names it; so does a 429 whose body has the code insufficient_quota. Equal
+        arguments return an equal Retry.
 
-        ValueError, TypeError: bad arguments.
+        Raises ValueError or TypeError for bad arguments.
         """
         on = HttpErrors(check_statuses("statuses", statuses), check_on("also", also))
         return cls(times, on, backoff=backoff, max_backoff=max_backoff, within=within, defer=defer)
@@ -141,12 +141,13 @@ class Retry(Policy):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Breaker(Policy):
-    """Lets a key rest whose calls fail. `breaker=5` is `breaker=Breaker(5)`.
+    """Pauses a key whose calls fail. `breaker=5` is `breaker=Breaker(5)`.
 
-    failures: after so many failed calls of a key in a row (no key: of the map) none of it starts for `reset` seconds,
-    then one probe. when_open: "wait", or "fail": its waiting items fail at once with BreakerOpen.
+    failures: the number of failed calls in a row after which no call of the key starts. Without `key` it counts for the
+    whole map. reset: the seconds of the pause; then one call tries whether it works again. when_open: "wait" keeps the
+    items of the key waiting, "fail" fails them at once with BreakerOpen.
 
-    ValueError, TypeError: bad arguments.
+    Raises ValueError or TypeError for bad arguments.
     """
 
     __module__ = "manytail"
@@ -158,12 +159,14 @@ class Breaker(Policy):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Batch(Policy):
-    """fn gets a list of items and returns a sequence of as many results. `batch=32` is `batch=Batch(32)`.
+    """Combines items into lists: fn gets a list of items and returns a sequence with one result for each. `batch=32` is
+    `batch=Batch(32)`.
 
-    size: items of one key in a list, at most. A batch starts when it is full, at the input's end, when the window is
-    full, or when a worker is free and its first item has waited `linger` seconds (0: takes what waits).
+    size: the largest number of items in a list; all have the same key. linger: seconds that a list waits to be filled
+    once a worker is free. It starts earlier if it is full, if the input ends or if the window is full. 0 starts with
+    what is waiting.
 
-    ValueError, TypeError: bad arguments.
+    Raises ValueError or TypeError for bad arguments.
     """
 
     __module__ = "manytail"

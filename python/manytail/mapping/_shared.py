@@ -29,19 +29,20 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Shared:
-    """What all maps, tasks, processes and jobs that name it share: paid results, rates, budgets; in a SQL database.
+    """A SQL database and a name in it. All maps, tasks, processes and machines that use the same name share recorded
+    results (`remember=`) and limits (`shared=`).
 
-    where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it is made absolute
-    here, and there is nothing to install. `postgresql://user@host/database` for several machines; it needs
-    `pip install 'psycopg[binary]>=3.2'`. Tables are named manytail_* and made on first use.
+    where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; nothing to install. Or
+    `postgresql://user@host/database` for several machines; needs `pip install 'psycopg[binary]>=3.2'`. For a URL with a
+    password, pass `env:NAME`, which reads an environment variable in each process, or a function that returns the URL.
+    The tables are called manytail_* and are created on first use.
 
-    Picklable; each process opens one connection, on first use. A pickle contains `where` as it was given. For a URL
-    with a password use `env:NAME`, which reads it from an environment variable in each process, or a callable that
-    returns it there. repr, logs and errors show no password and no parameter of a statement.
+    A Shared can be pickled; each process opens one connection, on first use. Its repr, logs and errors show no
+    passwords and no parameters of statements.
 
-    Progress: methods block while they ask the database. ValueError: `where`, or tables of another version.
-    PermissionError: a wrong password, missing rights. FileNotFoundError: no directory for the file. SharedUnavailable:
-    the database was away for `outage_timeout` seconds.
+    Progress: methods block while they ask the database. Raises ValueError for a bad `where`, or tables of another
+    version of manytail; PermissionError for a wrong password or missing rights; FileNotFoundError if the folder of the
+    file does not exist; SharedUnavailable if the database was unavailable for `outage_timeout` seconds.
     """
 
     __module__ = "manytail"
@@ -77,25 +78,25 @@ class Shared:
 
     @property
     def name(self) -> str:
-        """The name under which results, rates and budgets are kept."""
+        """The name under which results and limits are kept."""
         return self._name
 
     @property
     def codec(self) -> Any:
-        """What encodes and decodes its results. None: the default."""
+        """What encodes and decodes the results. None: the default."""
         return self._codec
 
     def remembered(self) -> int:
-        """How many results are recorded, without those older than max_age."""
+        """Return the number of recorded results, without those older than max_age."""
         return self._store().remembered()
 
     def forget(self, *, older_than: float | None = None) -> int:
-        """Drop remembered results, or those older than so many seconds. Returns how many. After forget() the name may
-        have another codec."""
+        """Delete the recorded results, or those older than this many seconds, and return how many. After forget()
+        without an argument, the name may have another codec."""
         return self._store().forget(None if older_than is None else _checks.seconds("older_than", older_than))
 
     def reset(self) -> None:
-        """Set the spent budget to 0, and delete the rates."""
+        """Start all limits of the name anew: nothing is spent, and rates are forgotten."""
         self._store().reset()
 
     # ------------------------------------------------------------------------------------------------ for maps

@@ -28,11 +28,11 @@ _ENDED = "spent: the call has ended (expected: while it runs)"
 
 
 class Delivery:
-    """What a function with a parameter named `delivery` gets: facts about the call. A batch gets one.
+    """Facts about a call, for a function that has a parameter `delivery`. A batch gets one Delivery.
 
-    attempt: the number of this call of the item in this map, from 1; a deferred call does not count. Of a batch: the
-    most of its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None.
-    error: of the attempt before; None in the first. Progress: blocking; its lock is held for a few instructions.
+    attempt: the number of this call of the item, from 1; deferred calls do not count. For a batch it is the largest of
+    its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the key of the item, or None.
+    error: the error of the attempt before, or None. Progress: blocking; its lock is held for a few instructions.
     """
 
     __module__ = "manytail"
@@ -73,8 +73,9 @@ class Delivery:
 
     @property
     def idempotency_key(self) -> str:
-        """Hex. Equal for items that are equal in type and value, in every attempt, process, partitioning, job and
-        release. Made when it is read: TypeError for an item of another type than item_id's, or for a batch."""
+        """A hex string that identifies the item. It is the same for items of equal type and value in every attempt,
+        process, partition, job and release of manytail. Raises TypeError if the item has a type that `item_id` may not
+        have, or in a batch."""
         if self._batch:
             raise TypeError("idempotency_key: of a call with a batch (expected: idempotency_keys)")
         key: str = self._keys()
@@ -82,7 +83,7 @@ class Delivery:
 
     @property
     def idempotency_keys(self) -> Sequence[str]:
-        """Of a batch: one for each item. TypeError: the call has no batch."""
+        """One idempotency key for each item of a batch. Raises TypeError if the call has no batch."""
         if not self._batch:
             raise TypeError("idempotency_keys: of a call without a batch (expected: idempotency_key)")
         keys: list[str] = self._keys()
@@ -94,12 +95,14 @@ class Delivery:
         return self._identified
 
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
-        """Say what this call took really, instead of its estimated cost: of the one limit that was given `cost`, or by
-        the names of limits. A name that no limit has counts in Stats alone. From any thread. The last word counts, also
-        if the call fails afterwards.
+        """Report what this call really cost, instead of its estimate: `spent(1_200)` for the one limit that has a
+        `cost`, or by name, `spent(tokens=1_200, dollars=0.03)`. A name that no limit has is counted in Stats only. The
+        most recent report counts, also if the call fails afterwards. May be called in any thread.
 
-        ValueError: an amount that is not finite and >= 0; no limit or several were given `cost`, and the amount has no
-        name; a limit that is not settled. TypeError: an amount that is no number. RuntimeError: the call has ended."""
+        Raises ValueError for an amount that is not finite and >= 0; for an amount without a name, if there is not
+        exactly one limit with `cost`; and for a Concurrency. Raises TypeError for an amount that is no number, and
+        RuntimeError after the call has ended.
+        """
         if not self._open:
             raise RuntimeError(_ENDED)
         costed = self._names.costed
@@ -140,10 +143,11 @@ def _amount(name: str, value: Any) -> float:
 
 
 class Outcome(NamedTuple, Generic[_T, _R]):
-    """What `errors="return"` yields for every item, so that order="completion" says whose result it is.
+    """What `errors="return"` yields for every item: its result or its error.
 
-    result: None if the item failed. error: None if it did not. attempts: calls of the item, without deferred ones; 0:
-    it was never called. key: None without `key`."""
+    result: None if the item failed. error: None if it succeeded. attempts: the number of calls, without deferred ones;
+    0 means that it was never called. key: None without `key`.
+    """
 
     item: _T
     result: _R | None
@@ -158,7 +162,8 @@ class Outcome(NamedTuple, Generic[_T, _R]):
 
 
 class Quantiles(NamedTuple):
-    """Of durations: the 50th, 95th and 99th percentile, exact to 5 %, and the largest. Zeros if there are none."""
+    """Quantiles of durations: the 50th, 95th and 99th percentile, exact to 5 %, and the largest. 0 if there are none.
+    """
 
     p50: float
     p95: float
@@ -170,13 +175,14 @@ NO_QUANTILES = Quantiles(0.0, 0.0, 0.0, 0.0)
 
 
 class Stats(NamedTuple):
-    """Where a map stands. The counts are those since its start.
+    """How far a map is, with counts since its start.
 
-    done: finished items, including failed ones. in_flight: items that were taken from the input and not emitted. calls:
-    that have ended, attempts and deferred ones. retried, deferred: how often items were. remembered: items that got a
-    recorded result or that of an equal item, without a call. workers: calls at once that are allowed now. rate: items
-    done per second, over the last 5 s. seconds: since the start. waited: of items, from being read to the start of
-    their last call. ran: of calls. spent: what the calls took, by the names that `Delivery.spent` was given.
+    done: finished items, including failed ones. in_flight: items taken from the input and not yet yielded. calls:
+    finished calls, including retries and deferred ones. retried, deferred: how often items were retried and deferred.
+    remembered: items that got a recorded result, or that of an equal item, without a call. workers: the number of
+    concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds: since the start. waited:
+    from reading an item to the start of its last call. ran: the durations of calls. spent: what calls cost, by the
+    names given to `Delivery.spent`.
     """
 
     done: int = 0
@@ -195,14 +201,15 @@ class Stats(NamedTuple):
 
 
 class RetryLater(ManytailError):
-    """Raised by fn when the other side says "not now" (429 or 503 with Retry-After): the item is deferred.
+    """Raise it in fn when the server says "not now", for example 429 or 503 with Retry-After. The item is deferred.
 
-    A deferred call is no attempt: it uses up none of `times`. The item is called again after at least `after` seconds
-    (finite, >= 0; otherwise it fails with ValueError), and after at least as long as a backoff takes, which doubles
-    with each deferral. Until then no call of its key starts (without key: of this map); running calls continue. After
-    such a pause the starts are spread over a tenth of it, 1 s at most, unless a Rate spreads them. An item whose
-    deferrals would add up to more than the `defer` of its Retry fails with this exception at once; it pauses all the
-    same. If `after` alone is more than that, nothing pauses, and a note of the error says when to call again.
+    A deferred call uses up no attempt. The item is called again after at least `after` seconds, and after at least as
+    long as a backoff, which doubles with each deferral. Until then no call of its key starts (without `key`, no call of
+    the map); running calls continue. After the pause, starts are spread over a tenth of it (1 s at most), unless a Rate
+    spreads them. `after` must be finite and >= 0, or the item fails with ValueError.
+
+    An item fails with this exception when its deferrals would add up to more than `Retry(defer=...)`; the pause still
+    applies. If `after` alone is longer than that, nothing pauses, and a note of the error says when to call again.
     """
 
     __module__ = "manytail"
@@ -217,31 +224,31 @@ class RetryLater(ManytailError):
 
 
 class DeadlineExceeded(ManytailError):
-    """The map's deadline passed before this item was done."""
+    """The item was not finished when the map's `deadline` had passed."""
 
     __module__ = "manytail"
 
 
 class BudgetExceeded(ManytailError):
-    """Starting this item would have spent more than `budget`."""
+    """The item would have cost more than is left of a Budget."""
 
     __module__ = "manytail"
 
 
 class BreakerOpen(ManytailError):
-    """Too many calls of this item's key failed in a row (without key: of this map). `__cause__`: the last error of the
-    item itself, if it has one."""
+    """Too many calls of this item's key failed in a row (without `key`, of the map). `__cause__` is the last error of
+    the item, if it has one."""
 
     __module__ = "manytail"
 
 
 class TooManyFailures(ManytailError):
-    """More items than `max_failures` have failed. `__cause__`: the error of the last one."""
+    """More than `max_failures` items failed. `__cause__` is the error of the last one."""
 
     __module__ = "manytail"
 
 
 class SharedUnavailable(ManytailError):
-    """The database of `shared` was away for longer than its outage_timeout."""
+    """The database of `shared` or `remember` was unavailable for longer than its outage_timeout."""
 
     __module__ = "manytail"
