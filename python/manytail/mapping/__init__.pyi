@@ -72,7 +72,8 @@ def concurrent_map(
     max_in_flight: items taken from the input and not yet yielded, at most. None: begins at 4 x workers x batch and
     doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only because the other
     items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x workers x batch). A slow
-    consumer never makes it grow. Set it if results are large.
+    consumer never makes it grow, and it stops growing while the items and results that wait have 256 MB, by their
+    nbytes or sys.getsizeof.
     order: the order of the results. "input": that of the items. "key": that of the items within each key; different
     keys overtake each other. "completion": as calls finish. A slow item holds back the results behind it, but other
     calls continue.

@@ -282,6 +282,7 @@ class InlineRunner(Runner):
             self.failed(item, error)
         elif self._single:
             self._times.last_began(item.began, item.read)
+            self.weigh_result(item)
             self.succeeded(item)
         else:
             self.returned(item)

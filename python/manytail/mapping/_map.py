@@ -47,6 +47,7 @@ from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._thread_runner import ThreadRunner
 from ._types import Delivery, Outcome, Stats
+from ._window import LIGHT, SHORT
 from ._workers import refuse_awaitable
 
 _R = TypeVar("_R")
@@ -127,7 +128,7 @@ class Plan:
         """shared: many threads make its items."""
         weights = self.options.weights
         weight_of = None if weights is None else lambda item: weights.get(item.key, 1)
-        return Scheduler(self.options, weight_of=weight_of, shared=shared)
+        return Scheduler(self.options, weight_of=weight_of, shared=shared, weighs=not shared)
 
     def item(
         self,
@@ -336,11 +337,17 @@ class Source(Iterator[list[Item]]):
         asks = any(function is not None for function in (options.key, options.priority, options.item_id))
         asks = asks or any(limit.cost is not None for limit in options.limits)
         self.never_blocks = type(values) in NEVER_BLOCK and not asks
+        # What the input keeps alive needs no memory of the window.
+        self._weighs = runner.scheduler.window.weighs and type(values) not in NEVER_BLOCK
 
     def __next__(self) -> list[Item]:
         make, scheduler, numbers = self._plan.item, self._runner.scheduler, self._numbers
         if not self.never_blocks:
-            return [make(scheduler, next(self._values), number=next(numbers))]
+            value = next(self._values)
+            item: Item = make(scheduler, value, number=next(numbers))
+            if self._weighs and (type(value) not in LIGHT or (type(value) is str and len(value) > SHORT)):
+                scheduler.window.weigh(item, value)
+            return [item]
         values = islice(self._values, min(self._runner.room, CHUNK))
         if self._plan.describes:
             pairs = zip(values, numbers, strict=False)  # in this order: else the end of `values` takes a number
@@ -377,9 +384,12 @@ class Taken:
         self._runner = runner
         self._meter = meter
         self._stride = 1
+        self._window = runner.scheduler.window
 
-    def add_one(self) -> None:
+    def add_one(self, item: Item) -> None:
         runner = self._runner
+        if self._window.has_weights:
+            self._window.left(item)
         runner.taken += 1
         if runner.taken >= self._stride:
             self.report()
@@ -464,7 +474,7 @@ class Results(Iterator[_R]):
             self._taken.report()
             self._wait()
         item = self._output.popleft()
-        self._taken.add_one()
+        self._taken.add_one(item)
         result: _R = self._plan.result(item)
         return result
 
@@ -645,7 +655,7 @@ class AsyncResults(AsyncIterator[_R]):
             raise StopAsyncIteration
         if scheduler.output:
             item = scheduler.output.popleft()
-            self._run.taken.add_one()
+            self._run.taken.add_one(item)
             result: _R = self._plan.result(item)
             return result
         await self._run.end()
@@ -746,7 +756,11 @@ async def _read_async(
         values, numbers = aiter(items), count()
         try:
             async for value in values:
-                yield [plan.item(runner.scheduler, value, number=next(numbers))]
+                item: Item = plan.item(runner.scheduler, value, number=next(numbers))
+                if runner.scheduler.window.weighs:
+                    runner.scheduler.window.weigh(item, value)
+                yield [item]
+                del item, value  # must not be kept during the wait for the next one
         finally:
             if isinstance(values, (AsyncGenerator, AsyncResults)):  # what else has an aclose() may be used on
                 await values.aclose()

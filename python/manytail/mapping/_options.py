@@ -181,7 +181,8 @@ class Options:
         "int | None", None, """items taken from the input and not yet yielded, at most. None: begins at 4 x workers x
         batch and doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only
         because the other items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x
-        workers x batch). A slow consumer never makes it grow. Set it if results are large.""",
+        workers x batch). A slow consumer never makes it grow, and it stops growing while the items and results that
+        wait have 256 MB, by their nbytes or sys.getsizeof.""",
         optional_whole, low=1, of_callers="""items submitted and not finished, at most; submitting more waits. None:
         10,000, or workers x batch if that is more.""", example="max_in_flight=100",
     )  # fmt: skip

@@ -37,6 +37,7 @@ from ._item import Item, ItemBatch, Work
 from ._scheduler import Kind, Scheduler, Verdict
 from ._threads import holds_lock_of
 from ._types import Quantiles, Stats
+from ._window import LIGHT
 
 if TYPE_CHECKING:
     from ._remember import Memory
@@ -367,7 +368,14 @@ class Runner:
             for item, verdict in zip(batch.items, verdicts, strict=True):
                 if verdict is None and not item.known:
                     self.memory.add(item)
+        for item, verdict in zip(batch.items, verdicts, strict=True):
+            if verdict is None and not item.known:
+                self.weigh_result(item)
         self._report_batch(batch, verdicts)
+
+    def weigh_result(self, item: Item) -> None:
+        if self.scheduler.window.weighs and (type(item.result) not in LIGHT or type(item.result) is str):
+            self.scheduler.window.weigh(item, item.result)
 
     def _report_batch(self, batch: ItemBatch, verdict: Verdict | list[Verdict | None]) -> None:
         if isinstance(verdict, Verdict):
@@ -404,6 +412,9 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ what threads call
     def looked_up(self, items: list[Item]) -> None:
         """From the thread of `memory`."""
+        for item in items:
+            if item.known:
+                self.weigh_result(item)
         self.report(self._looked_up, items)
 
     # ------------------------------------------------------------------------------------------------ under the lock
@@ -481,8 +492,9 @@ class Runner:
         # Priorities and weights reach as far as the window: it is kept full where they count.
         choosy = self.options.prioritised or self.options.weights is not None
         window = scheduler.window
-        self._filling = choosy or window.in_flight < window.size
-        self._refill_at = window.size - (window.size - self.options.workers) // 2
+        self._filling = choosy or not scheduler.is_full()
+        largest, most = (window.in_flight, window.base) if window.is_bounded else (window.size, window.size)
+        self._refill_at = largest - (most - self.options.workers) // 2
 
     def _read_here(self, room: int) -> None:
         """Fill the window from an input that never blocks."""

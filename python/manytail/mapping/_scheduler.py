@@ -209,16 +209,34 @@ class Scheduler:
         window = self.window
         if window.in_flight >= window.size and window.grows and not self.expired and self._is_blocked():
             window.grow()
-        return 0 if window.sizeof is not None and window.is_heavy() else window.size - window.in_flight
+        return window.room(self._to_run())
+
+    def is_full(self) -> bool:
+        """Whether no item may arrive until another one ends."""
+        window = self.window
+        return window.in_flight >= window.size or (window.is_bounded and window.room(self._to_run()) <= 0)
+
+    def _to_run(self) -> int:
+        """Calls that run or may run; only where the window asks."""
+        if self.expired or not self.window.is_bounded:
+            return 0
+        if self.gate is not None:
+            return self.gate.to_run()
+        return self.window.in_flight - len(self.output) - self._blocked() - self.resting
+
+    def _blocked(self) -> int:
+        """Items that wait for an earlier one or for their key."""
+        blocked = self.window.held_back + self.admission.without_slot
+        if self.admission.paused:
+            blocked += self.admission.paused_items()
+        return blocked
 
     def _is_blocked(self) -> bool:
         """Whether a worker has nothing to run only because other items wait for an earlier one or for their key.
 
         Not if the consumer has items to take: a larger window would only cost memory.
         """
-        blocked = self.window.held_back + self.admission.without_slot
-        if self.admission.paused:
-            blocked += self.admission.paused_items()
+        blocked = self._blocked()
         to_run = self.window.in_flight - blocked - self.resting
         if self.gate is not None:
             blocked += self.gate.following
@@ -845,6 +863,9 @@ class Scheduler:
         if self.options.errors == "drop":
             results = [item for item in emitted if item.error is None]
             self.dropped += len(emitted) - len(results)
+            for item in emitted if window.has_weights else ():
+                if item.error is not None:
+                    window.left(item)
             window.in_flight -= len(emitted) - len(results)
             emitted = results
         self.output.extend(emitted)

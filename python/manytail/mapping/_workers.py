@@ -24,6 +24,7 @@ from . import _logs
 from ._item import Work
 from ._runner import Runner
 from ._threads import Thread
+from ._window import LIGHT, SHORT
 
 JOIN_TIMEOUT = 0.05  # seconds that the end of a map waits for calls that it has abandoned
 # For how long a worker whose calls never wait keeps its loop.
@@ -284,6 +285,8 @@ class ThreadWorkers:
         memory = runner.memory
         succeeded = runner.succeeded if single else runner.returned
         asks, skip = runner.asks, runner.skip_late if memory is None else runner.skip
+        window = scheduler.window
+        weighs = window.weighs and single  # the results of a batch are weighed one by one
         if single and not timed and scheduler.gate is not None and memory is None:
             succeeded = runner.succeeded_next
         following = None  # its next call
@@ -317,6 +320,8 @@ class ThreadWorkers:
                 if timed and not self._end_timed(worker, item):
                     return
                 item.result = result
+                if weighs and (type(result) not in LIGHT or (type(result) is str and len(result) > SHORT)):
+                    window.weigh(item, result)
                 if single:
                     end(item.read)
                 else:
@@ -498,6 +503,7 @@ class LoopWorkers:
                 self._timings.ended(began)
                 if runner.options.batch is None:
                     self._timings.last_began(began, item.read)
+                    runner.weigh_result(item)
                 succeeded(item)
             calls += 1
             if calls == TURN_CALLS or now() - turn_began > TURN_TIME or task.cancelling():
