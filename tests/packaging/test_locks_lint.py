@@ -28,6 +28,8 @@ HARMLESS = {
     ("mapping/_map.py", "turn.acquire"): "as above",
     ("mapping/_calls.py", "over.acquire"): "one thread waits for it, once",
     ("mapping/_map.py", "self.delivery(batch) if delivers else nullcontext()"): "a Delivery, which is no lock",
+    ("_maps/runners/driver.py", "self._lock.acquire"): "only threads of the map, where no handler runs",
+    ("_maps/runners/threads.py", "self._lock.acquire"): "as above",
     ("_progress.py", "self._lock.acquire"): "one try: what is not measured then is measured later",
 }
 

@@ -21,22 +21,26 @@ class Lane:
     """The items of one key; of a map without keys, all of them."""
 
     __slots__ = (
-        "accounts", "again", "breaker", "entry", "held", "key", "line", "members", "rest_until", "spread", "turns",
-        "waiters", "waiting", "weight",
+        "accounts", "again", "assigned", "breaker", "emitted", "entry", "held", "key", "level", "line", "paused_until",
+        "rest_until", "rests", "spread", "turns", "waiters", "waiting", "weight",
     )  # fmt: skip
 
-    def __init__(self, key: Hashable = None, weight: int = 1) -> None:
+    def __init__(self, waiting: Any, again: Any, key: Hashable = None, weight: int = 1) -> None:
+        """waiting, again: empty queues, see `lanes`."""
         self.key = key
         self.weight = weight
         # Owned by `lanes`.
-        self.turns = weight  # how many calls it may still start before the next lane's turn
-        self.waiting: Any = deque()  # items without a slot; with priorities a heap of (priority, number, item)
-        self.again: Any = deque()  # calls with a slot, to be called again; of the same kind as `waiting`
-        self.held = 0  # calls that have a slot: running, resting or in `again`
-        self.entry: Any = None  # its entry in the ring; None: nothing of it may start
-        self.rest_until = -math.inf  # nothing of it starts before
+        self.waiting = waiting  # items without a slot
+        self.again = again  # calls with a slot
+        self.held = 0  # slots in use
+        self.turns = weight  # calls that it may start before the next lane's turn
+        self.entry: Any = None  # its entry in a ring
+        self.level: float = 0  # the priority of that ring
+        self.rests = False  # nothing of it starts
+        self.rest_until = -math.inf  # before that time; inf: before it is woken
+        self.paused_until = -math.inf  # nor before that time, also if it is woken
         self.spread: Any = None  # of its starts after a pause
-        self.members = 0  # items that are assigned and not emitted
+        self.assigned = self.emitted = 0  # items; the first is the reader's
         self.line: deque[Item] = deque()  # order="key": items in input order, until they are emitted
         # Owned by stages.
         self.breaker: Any = None
@@ -54,10 +58,19 @@ class Item:
     )  # fmt: skip
 
     lane: Lane
-    identity: str  # its idempotency key; only with dedup or remember
+    # What few items have is set when they get it (`__getattr__`).
+    began: Any  # when its last call began, by the clock of Timings; only if that has failed or was timed
+    begin_by: float  # a worker that comes later gives the call back
+    costs: tuple[float, ...] | None  # what it takes of each limit; None: 1 of each
+    deferrals: int  # how often it was deferred
+    deferred: float  # seconds that it was deferred for in all
+    fatal: bool  # its error ends the map whatever `errors` says
     first_start: float  # when its first call started; only with `within`
-    hold: Any  # what its stages keep with a call that runs, by stage; only if there are stages
-    costs: tuple[float, ...] | None  # what it takes of each limit; None: 1 of each. Only with limits
+    hold: Any  # what its stages keep with a call that runs; only if there are stages
+    identity: str  # its idempotency key; only with dedup or remember
+    last_error: Any  # of its last attempt
+    priority: float
+    spent: Mapping[str, float] | None  # what `Delivery.spent` said of its last call
 
     def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
         """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
@@ -65,23 +78,28 @@ class Item:
         self.key = key
         self.read = read
         self.number = number
-        self.priority: float = 0
         self.attempts = 0  # calls, this one included; without deferred ones
-        self.began: Any = None  # when its last call began, by the clock of Timings
-        self.begin_by = math.inf  # a worker that comes later gives the call back
-        self.deferred = 0.0  # seconds that it was deferred for in all
-        self.deferrals = 0  # how often
         self.done = False
         self.known = False  # its result was recorded before
-        self.fatal = False  # its error ends the map whatever `errors` says
         self.result: Any = None
         self.error: Any = None  # why it failed; an item that arrives with one is not called
-        self.last_error: Any = None  # of its last attempt
-        self.spent: Mapping[str, float] | None = None  # what `Delivery.spent` said of its last call
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of an attribute that was not set: most items never need it."""
+        try:
+            return UNSET[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
     def items(self) -> list[Item]:
         """The items of this call."""
         return [self]
+
+
+UNSET = {
+    "began": None, "begin_by": math.inf, "costs": None, "deferrals": 0, "deferred": 0.0, "fatal": False, "hold": None,
+    "last_error": None, "priority": 0, "spent": None,
+}  # fmt: skip
 
 
 class Batch:

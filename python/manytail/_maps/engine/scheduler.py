@@ -1,0 +1,485 @@
+"""The scheduler of a map: is told what happened, and returns what to do. Pure, and called by one thread at a time.
+
+    step(inbox, now) -> Effects
+
+handles every event of the inbox (`events`), does what is due at `now`, starts what may start, and returns what the
+driver has to carry out. Threads, a loop and the inline runner are drivers of the same step.
+
+    an item is      until
+    waiting         in its lane (`lanes`), until its turn, a free worker and every stage (`stages`) let it start
+    handed          to the driver: with a worker, or next for one
+    resting         its call failed or was deferred: until its next attempt
+    kept            by a stage, until an equal item's call has ended
+    done            it has a result or an error, and no call follows; it is emitted when all before it in the promised
+                    order are
+    emitted         in the output
+
+`hands_ahead`: nothing chooses among the items of a plain map, so all of them are handed at once, and workers need not
+wait for a step. Elsewhere no more are handed than may run at once.
+
+The end. `halted`: no call starts any more, because an item failed, the map was stopped, or the input has ended and all
+is done. What was handed and not begun is recalled; running calls end, and what is next in order is emitted. Then
+Effects.ended. `expired`: the deadline has passed: every item fails, those to come too.
+
+Invariants, after each step until the map has ended
+    window.pending = lanes.waiting + handed + resting + kept by stages + done and not emitted   (items of batches)
+    handed <= allowed, unless hands_ahead
+    an item is emitted once, in the promised order; a call that got GO ends once for each stage
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+from ..outcomes import DeadlineExceeded, TooManyFailures
+from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
+from .item import Call, Ended, Item, Kind, Lane, Verdict
+from .lanes import Lanes
+from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
+from .window import Window
+
+
+class Rules(NamedTuple):
+    """What the scheduler needs of a map's options."""
+
+    workers: int = 16
+    max_in_flight: int | None = None
+    calls_items: int = 1  # of how many items a call may be made
+    order: str = "input"
+    chooses: bool = False  # whether keys or priorities do
+    timeout: float | None = None
+    deadline: float | None = None
+    defer: float = 600.0
+    raises: bool = True  # errors="raise"
+    drops: bool = False  # errors="drop"
+    max_failures: float = math.inf
+    spreads: bool = True  # starts after a pause; no Rate does that
+
+
+class Scheduler:
+    """One run of one map."""
+
+    def __init__(self, rules: Rules, lanes: Lanes, stages: Sequence[Stage] = ()) -> None:
+        self.rules = rules
+        self.lanes = lanes
+        self.stages = tuple(stages)
+        self.window = Window(rules.max_in_flight, rules.workers * rules.calls_items)
+        self.allowed = rules.workers
+        self._timed = rules.timeout is not None or rules.deadline is not None
+        self.hands_ahead = not (self.stages or self._timed or rules.chooses)
+        self.handed = 0  # calls
+        self.resting = 0  # items
+        self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, and when each is overdue
+        self._timers: list[tuple[float, int, Call]] = []  # a heap: resting calls
+        self._numbers = count()
+        self._cancels_running = False  # in this step
+        self._blocked_until = -math.inf  # a stage lets nothing of the map start before
+        self._deadline_at = math.inf
+        self._line: deque[Item] | None = deque() if rules.order == "input" else None
+        self._by_key = rules.order == "key"
+        # The end.
+        self.input_ended = self.halted = self.expired = self.ended = False
+        self.input_error: BaseException | None = None
+        self.error: BaseException | None = None  # what the map raises
+        self._failing: Item | None = None  # whose failure ends the map
+        self._keeps: bool | None = None  # of Stop
+        self._recalled_all = False  # since the map was halted
+        # Counts, which others read at any time.
+        self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
+            Recalled: self._recalled, Woken: self._woken, InputEnded: self._end_input, Fail: self._fail_map,
+            Stop: self._stop,
+        }  # fmt: skip
+        self._now = 0.0
+        self._effects = Effects()
+
+    def step(self, inbox: deque[Event], now: float) -> Effects:
+        self._now = now
+        effects = self._effects = Effects()
+        handlers = self._handlers
+        while inbox:
+            event = inbox.popleft()
+            handlers[type(event)](event)
+        self._tick()
+        if not self.halted and not self.expired and not effects.recall:
+            self._start()
+        if self._line is not None:
+            self._emit_line(self._line)
+        window = self.window
+        if self.input_ended and window.arrived == window.emitted:
+            self.halted = True
+        if self.halted:
+            self._end()
+        else:
+            if window.grows and window.is_full:
+                self._grow()
+            if not self.input_ended:
+                effects.read = window.taken + window.size
+        effects.wake_at = self._next_wake()
+        return effects
+
+    # ------------------------------------------------------------------------------------------------ items come and go
+    def _arrived(self, items: list[Item]) -> None:
+        if self._deadline_at == math.inf and self.rules.deadline is not None:
+            self._deadline_at = self._now + self.rules.deadline
+        self.window.arrived += len(items)
+        if self._line is not None:
+            self._line.extend(items)
+        elif self._by_key:
+            for item in items:
+                item.lane.line.append(item)
+        good = items
+        for item in items:
+            if item.error is not None or item.known:
+                good = [one for one in items if one.error is None and not one.known]
+                self._finish_uncalled([one for one in items if one.error is not None or one.known])
+                break
+        if self.expired:
+            for item in good:
+                self._fail(item, self._deadline_exceeded())
+        elif not self.halted:
+            self.lanes.admit(good)
+
+    def _finish_uncalled(self, items: list[Item]) -> None:
+        """Items that arrived with an error, or with their recorded result."""
+        for item in items:
+            if item.error is not None:
+                self._fail(item, item.error, item.fatal)
+            else:
+                self.remembered += 1
+                self._complete(item)
+
+    def _took(self, number: int) -> None:
+        self.window.taken += number
+
+    def _end_input(self, event: InputEnded) -> None:
+        self.input_ended = True
+        self.input_error = event.error
+
+    def _grow(self) -> None:
+        """Double the window if a worker has nothing to run only because other items wait for an earlier one or for
+        their key. Not if the consumer has items to take: a larger window would only cost memory."""
+        window = self.window
+        idle = self.handed < self.allowed and self.lanes.next() is None
+        if idle and not window.untaken and window.pending > self.handed + self.resting and not self._lone_rests():
+            window.grow()
+
+    def _lone_rests(self) -> bool:
+        """Whether the whole map pauses."""
+        lone = self.lanes.lone
+        return lone is not None and lone.rests
+
+    # ------------------------------------------------------------------------------------------------ calls start
+    def _start(self) -> None:
+        lanes, effects = self.lanes, self._effects
+        if self.hands_ahead:
+            lone = lanes.lone
+            if lone is None or lone.spread is None:
+                if lanes.waiting:
+                    effects.start = lanes.take_all()
+                    self.handed += len(effects.start)
+                return
+        if self._blocked_until > self._now:
+            return
+        while self.handed < self.allowed:
+            lane = lanes.next()
+            if lane is None:
+                return
+            if self.stages:
+                decision = self._ask(lanes.first(lane))
+                if decision is not GO:
+                    if self._does_not_start(lane, decision):
+                        return
+                    continue
+            self._hand(lanes.take(lane))
+
+    def _hand(self, call: Call) -> None:
+        self.handed += 1
+        if self._timed:
+            call.began = None
+            self._running[call] = self._now + (self.rules.timeout or math.inf)
+        if call.lane.spread is not None:
+            self.lanes.started(call.lane, self._now)
+        self._effects.start.append(call)
+
+    def _ask(self, call: Call) -> Decision:
+        """Whether every stage lets the call start. If not, nothing is taken."""
+        for number, stage in enumerate(self.stages):
+            decision = stage.before(call, self._now)
+            if decision is not GO:
+                for earlier in reversed(self.stages[:number]):
+                    earlier.undo(call, self._now)
+                return decision
+        return GO
+
+    def _does_not_start(self, lane: Lane, decision: Decision) -> bool:
+        """Carry out what a stage said of the first call of the lane. Returns whether the map has to wait."""
+        if isinstance(decision, Wait):
+            if not decision.of_lane:
+                self._blocked_until = decision.until
+                return True
+            self.lanes.rest(lane, decision.until)
+            return False
+        call = self.lanes.take(lane)
+        assert isinstance(call, Item)
+        self.lanes.finished(lane)
+        if decision is not KEEP:
+            self._released(call, decision)
+        return self.halted
+
+    def _released(self, item: Item, decision: Any) -> None:
+        """What a stage says of an item that is in no lane."""
+        if decision is GO:
+            self.lanes.readmit(item)
+        elif isinstance(decision, Answer):
+            item.result = decision.result
+            self.remembered += 1
+            self._complete(item)
+        else:
+            assert isinstance(decision, Refuse)
+            self._fail(item, decision.error)
+
+    def _woken(self, event: Woken) -> None:
+        if event.lane is None:
+            self._blocked_until = -math.inf
+        else:
+            self.lanes.wake(event.lane, self._now)
+
+    def _recalled(self, event: Recalled) -> None:
+        """These calls did not begin. After the deadline those that were not recalled are running, and are cancelled."""
+        for call in reversed(event.calls):
+            self._take_back(call)
+        self._cancels_running = self.expired
+
+    def _missed(self, event: Missed) -> None:
+        self._take_back(event.call)
+
+    def _take_back(self, call: Call) -> None:
+        self.handed -= 1
+        self._running.pop(call, None)
+        for stage in reversed(self.stages):
+            stage.undo(call, self._now)
+        if self.expired:
+            for item in call.items():
+                self._fail(item, self._deadline_exceeded())
+        elif not self.halted:
+            self.lanes.put_back(call)
+
+    # ------------------------------------------------------------------------------------------------ calls end
+    def _succeeded(self, item: Item) -> None:
+        self.handed -= 1
+        if not self.hands_ahead:
+            if self._timed:
+                self._running.pop(item, None)
+            self.lanes.finished(item.lane)
+            if self.stages:
+                self._tell_stages(item, Ended.SUCCEEDED)
+        self.finished += 1
+        item.done = True
+        if self._line is None:
+            self._emit_done(item)
+
+    def _tell_stages(self, call: Call, ended: Ended) -> None:
+        self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
+        for stage in self.stages:
+            for item, decision in stage.after(call, ended, self._now):
+                if self.expired:
+                    self._fail(item, self._deadline_exceeded())
+                else:
+                    self._released(item, decision)
+
+    def _failed(self, event: Failed) -> None:
+        call, verdict = event
+        self.handed -= 1
+        self._running.pop(call, None)
+        assert isinstance(call, Item)
+        kind = Kind.FAIL if self.expired else verdict.kind
+        if kind is Kind.FAIL:
+            self.lanes.finished(call.lane)
+            if verdict.pauses:
+                self._pause(call, self._now + verdict.seconds)
+            self._tell_stages(call, Ended.FAILED)
+            if verdict.kind is not Kind.FAIL:  # the deadline has passed
+                verdict = Verdict(Kind.FAIL, error=self._deadline_exceeded())
+            self._fail(call, verdict.error, verdict.fatal)
+            return
+        until = self._now + verdict.seconds
+        if kind is Kind.DEFER:
+            call.attempts -= 1
+            call.deferrals += 1
+            call.deferred += verdict.seconds
+            self.deferred += 1
+            self._pause(call, until)
+            self._tell_stages(call, Ended.DEFERRED)
+        else:
+            call.last_error = verdict.error
+            self.retried += 1
+            self._tell_stages(call, Ended.RETRIED)
+        self.resting += 1
+        heappush(self._timers, (until, next(self._numbers), call))
+
+    def _pause(self, call: Call, until: float) -> None:
+        """The server said "not now": nothing of the call's lane starts before that time."""
+        self.lanes.pause(call.lane, until, self._now, self.allowed, self.rules.spreads)
+        for stage in self.stages:
+            stage.paused(call, until, self._now)
+        self._effects.recall = True
+
+    # ------------------------------------------------------------------------------------------------ time
+    def _tick(self) -> None:
+        now = self._now
+        if self._deadline_at <= now and not self.expired and not self.halted:
+            self._expire()
+        while self._timers and self._timers[0][0] <= now:
+            call = heappop(self._timers)[2]
+            self.resting -= len(call.items())
+            if not self.halted:
+                self.lanes.again(call)
+        if self.lanes.wake_at <= now:
+            self.lanes.tick(now)
+        if self._cancels_running:
+            self._cancels_running = False
+            self._effects.cancel = [(call, self._deadline_exceeded()) for call in self._running]
+            self._running.clear()
+        elif self._running and self.rules.timeout is not None:
+            self._cancel_overdue(self.rules.timeout)
+
+    def _cancel_overdue(self, timeout: float) -> None:
+        """Calls are in the order in which they were handed. One that a worker began later is looked at again."""
+        if next(iter(self._running.values())) > self._now:
+            return
+        for call, due in list(self._running.items()):
+            if due > self._now:
+                return
+            del self._running[call]
+            late = self._now if call.began is None else call.began
+            if late + timeout > self._now:
+                self._running[call] = late + timeout
+            else:
+                self._effects.cancel.append((call, TimeoutError(f"timeout: no result within {timeout} s")))
+
+    def _next_wake(self) -> float:
+        at = self.lanes.wake_at
+        if self._timers:
+            at = min(at, self._timers[0][0])
+        if self._running:
+            at = min(at, next(iter(self._running.values())))
+        if not self.expired:
+            at = min(at, self._deadline_at)
+        if self._blocked_until > self._now:
+            at = min(at, self._blocked_until)
+        for stage in self.stages:
+            at = min(at, stage.wake_at())
+        return math.inf if self.ended else at
+
+    def _expire(self) -> None:
+        """The deadline: every item that is not with a worker fails. What was handed is recalled, and the rest is
+        cancelled then."""
+        self.expired = True
+        self._effects.recall = True
+        waiting = [call for _, _, call in sorted(self._timers)] + self.lanes.drain()
+        self._timers.clear()
+        self.resting = 0
+        for call in waiting:
+            for item in call.items():
+                self._fail(item, self._deadline_exceeded())
+        for stage in self.stages:
+            for item in stage.kept():
+                self._fail(item, self._deadline_exceeded())
+
+    def _deadline_exceeded(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"deadline: not done within {self.rules.deadline} s")
+
+    # ------------------------------------------------------------------------------------------------ the output
+    def _complete(self, item: Item) -> None:
+        """No call of the item follows, and it does not end the map."""
+        self.finished += 1
+        item.done = True
+        if self._line is None:
+            self._emit_done(item)
+
+    def _fail(self, item: Item, error: BaseException, fatal: bool = False) -> None:
+        """The item has failed for good."""
+        item.error = error
+        self.failures += 1
+        too_many = self.failures > self.rules.max_failures
+        if not (self.rules.raises or fatal or too_many):
+            self._complete(item)
+            return
+        self.halted = True  # the item is not done: nothing behind it is emitted
+        if self._failing is None:
+            self._failing = item
+            self.error = self.error or (error if fatal or not too_many else self._too_many(error))
+
+    def _too_many(self, last: BaseException) -> TooManyFailures:
+        most = self.rules.max_failures
+        error = TooManyFailures(f"max_failures: {self.failures} items failed (expected: {most} at most)")
+        error.__cause__ = last
+        return error
+
+    def _emit_done(self, item: Item) -> None:
+        if self._by_key:
+            self._emit_line(item.lane.line)
+        elif self._failing is None:
+            self._emit([item])
+
+    def _emit_line(self, line: deque[Item]) -> None:
+        if not (line and line[0].done):
+            return
+        emitted = []
+        while line and line[0].done:
+            emitted.append(line.popleft())
+        self._emit(emitted)
+
+    def _emit(self, items: list[Item]) -> None:
+        self.window.emitted += len(items)
+        if self.rules.chooses:
+            for item in items:
+                item.lane.emitted += 1
+        if self.rules.drops:
+            kept = [item for item in items if item.error is None]
+            self.window.taken += len(items) - len(kept)
+            items = kept
+        if self._keeps is not False:
+            self._effects.emit += items
+
+    # ------------------------------------------------------------------------------------------------ the end
+    def _fail_map(self, event: Fail) -> None:
+        self.error = self.error or event.error
+        self.halted = True
+
+    def _stop(self, event: Stop) -> None:
+        self.halted = True
+        self._keeps = event.keeps and self._keeps is not False
+
+    def _end(self) -> None:
+        """No call starts. Recall what has not begun, once; end when nothing runs."""
+        effects = self._effects
+        started, effects.start = effects.start, []
+        for call in reversed(started):
+            self._take_back(call)
+        if self.handed and not self.ended:
+            effects.recall = effects.recall or not self._recalled_all
+            self._recalled_all = True
+            return
+        if self._keeps:
+            for line in self.lanes.lines() if self._line is None else [self._line]:
+                self._emit_rest(line)
+        if not self.ended:
+            for stage in self.stages:
+                stage.leave(self._now)
+        self.ended = effects.ended = True
+
+    def _emit_rest(self, line: deque[Item]) -> None:
+        """The user has stopped the map: emit what is done, also behind items that are not; nothing behind a failure
+        that ends the map."""
+        while line and (line[0].done or line[0].error is None):
+            item = line.popleft()
+            if item.done:
+                self._emit([item])

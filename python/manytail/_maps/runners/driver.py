@@ -1,0 +1,177 @@
+"""The driver: hands events to the scheduler, and carries out its effects. Here is what all drivers share.
+
+The user's threads own nothing. Whoever iterates, stops, closes, runs a signal handler or a finalizer only appends to
+the inbox, wakes the map's own thread (`poke`), and waits for the output. Every step is made in a thread of the map: by
+the worker, reader or service thread that finds something in the inbox and the lock free (`pump`). Nobody waits for that
+lock: who finds it held leaves its event to the holder, which looks at the inbox again after it has released the lock.
+Python runs signal handlers in the main thread alone, so none interrupts a step. No user code runs under the lock.
+
+Successes of a plain map may be handled some at a time: as many may wait in the inbox as `slack` says. It is so small
+that no worker is idle, and no consumer waits, while one of them waits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+
+from manytail._timings import Timings
+
+from ..engine.events import Effects, Event, Fail, Recalled, Stop, Woken
+from ..engine.item import Call, Item, Lane
+from ..engine.scheduler import Scheduler
+from ..outcomes import Quantiles, Stats
+
+SLACK = 32  # successes that may wait at most
+
+
+class Driver:
+    """What all drivers share."""
+
+    def __init__(self, scheduler: Scheduler, now: Callable[[], float]) -> None:
+        self.scheduler = scheduler
+        self.now = now
+        self.context = copy_context()  # of the call that made the map: fn, setup, the input and all functions see it
+        self.inbox: deque[Event] = deque()
+        self.output: deque[Item] = deque()
+        self.ended = False  # nothing follows what is in the output
+        self.halted = False  # no call begins: set before the scheduler knows it
+        self.slack = 0  # see above. Written by the pump and by a consumer that begins to wait
+        self.waiting = False  # whether the consumer waits for an item
+        self._lock = threading.Lock()
+        self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
+        for stage in scheduler.stages:
+            stage.connect(self._woken, self.fail)
+
+    # ------------------------------------------------------------------------------------------------ for any thread
+    def post(self, event: Event) -> None:
+        """Add an event, and have a thread of the map handle it. Does not wait."""
+        self.inbox.append(event)
+        self.poke()
+
+    def fail(self, error: BaseException) -> None:
+        """The map fails for a reason that is not one item's."""
+        self.halted = True
+        self.post(Fail(error))
+
+    def stop(self, keeps: bool) -> None:
+        """No call begins any more. keeps: the results of running calls are emitted. Does not wait."""
+        self.halted = True
+        self.post(Stop(keeps))
+
+    def _woken(self, lane: Lane | None) -> None:
+        self.post(Woken(lane))
+
+    def error(self) -> BaseException | None:
+        """What the map raises when the output is empty."""
+        return self.scheduler.error or self.scheduler.input_error
+
+    def stats(self) -> Stats:
+        """Where the map stands. Each number is right, but they may be of different moments."""
+        scheduler = self.scheduler
+        times = sum(self._timings, Timings())
+        waited, ran = (Quantiles(*four) for four in times.quantiles())
+        return Stats(
+            done=scheduler.finished, failed=scheduler.failures, in_flight=max(0, scheduler.window.in_flight),
+            calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
+            remembered=scheduler.remembered, workers=scheduler.allowed, waited=waited, ran=ran,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------- in the map's threads
+    def report(self, event: Event) -> None:
+        self.inbox.append(event)
+        self.pump()
+
+    def pump(self) -> None:
+        """Handle what is in the inbox, unless another thread does."""
+        while self._lock.acquire(False):
+            try:
+                self._handle()
+            finally:
+                self._lock.release()
+            if not self.inbox:
+                return
+
+    def _handle(self) -> None:
+        """Under the lock: make steps until the inbox is empty."""
+        try:
+            while True:
+                self._carry_out(self.scheduler.step(self.inbox, self.now()))
+                if not self.inbox:
+                    break
+        except BaseException as error:  # of the system: no memory, no thread
+            self.halted = True
+            self.inbox.append(Fail(error))
+        self._set_slack()
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.emit:
+            self.output.extend(effects.emit)
+            if self.waiting:
+                self.waiting = False  # it waits for nothing from here on, although it has not woken yet
+                self.show()
+        if effects.recall:
+            self.inbox.append(Recalled(self.take_back()))
+        if effects.start:
+            self.hand(effects.start)
+        for call, error in effects.cancel:
+            self.cancel(call, error)
+        if effects.read:
+            self.read(effects.read)
+        if effects.wake_at < math.inf:
+            self.set_timer(effects.wake_at)
+        if effects.ended and not self.ended:
+            self.ended = self.halted = True
+            self.end()
+            self.show()
+
+    def _set_slack(self) -> None:
+        slack = 0
+        if self.scheduler.hands_ahead and not self.scheduler.halted:
+            slack = min(SLACK, self.queued() - self.scheduler.allowed)
+        self.slack = slack
+        if self.waiting:  # after it was written: the consumer sets `waiting`, then slack to 0
+            self.slack = 0
+
+    def add_timings(self, timings: Timings) -> None:
+        self._timings = (*self._timings, timings)
+
+    # --------------------------------------------------------------------------------------------- where drivers differ
+    def poke(self) -> None:
+        """Have a thread of the map call `pump` soon."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Wake the consumer: the output has an item, or the map has ended."""
+        raise NotImplementedError
+
+    def hand(self, calls: list[Call]) -> None:
+        """Have workers make these calls."""
+        raise NotImplementedError
+
+    def queued(self) -> int:
+        """Calls that no worker has taken."""
+        raise NotImplementedError
+
+    def take_back(self) -> list[Call]:
+        """Take back the calls that no worker has taken, in their order."""
+        raise NotImplementedError
+
+    def cancel(self, call: Call, error: BaseException) -> None:
+        """End a call that runs. It fails with that error, unless it has ended."""
+        raise NotImplementedError
+
+    def read(self, most: float) -> None:
+        """Read the input until so many items have been read in all."""
+        raise NotImplementedError
+
+    def set_timer(self, at: float) -> None:
+        """Call `pump` at that time, or before."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The map has ended: let all its threads end."""
+        raise NotImplementedError

@@ -1,0 +1,71 @@
+"""The scheduler in random worlds (`world`), and planted faults that these find."""
+
+import inspect
+import textwrap
+
+import pytest
+
+from manytail._maps.engine.lanes import Lanes
+from manytail._maps.engine.scheduler import Scheduler
+
+from . import world
+
+
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_every_promise_holds_in_random_worlds(first):
+    for seed in range(first, first + 100):
+        try:
+            world.run(seed)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+# Class, method, what is replaced, and by what.
+FAULTS = [
+    (Lanes, "finished", "lane.held -= 1", "pass"),
+    (Lanes, "take", "lane.held += 1", "pass"),
+    (Lanes, "put_back", "add_first", "add"),
+    (Lanes, "admit", "lane.waiting.add(item)", "lane.waiting.add_first(item)"),
+    (Lanes, "wake", "lane.paused_until > now", "False"),
+    (Lanes, "take_all", "if lane.rests", "if False"),
+    (Lanes, "_goes_again", "lane.held >= self._per_key", "False"),
+    (Scheduler, "step", "and not effects.recall", ""),
+    (Scheduler, "step", "window.taken + window.size", "window.taken + window.size + 1"),
+    (Scheduler, "_arrived", "item.error is not None or item.known:", "item.error is not None:"),
+    (Scheduler, "_ask", "earlier.undo(call, self._now)", "pass"),
+    (Scheduler, "_start", "self.handed < self.allowed", "self.handed <= self.allowed"),
+    (Scheduler, "_hand", "call.began = None", "pass"),
+    (Lanes, "wake", "lane.rests, lane.rest_until = False, -math.inf", "lane.rests = False"),
+    (Scheduler, "_does_not_start", "self.lanes.finished(lane)", "pass"),
+    (Scheduler, "_take_back", "self.handed -= 1", "pass"),
+    (Scheduler, "_take_back", "stage.undo(call, self._now)", "pass"),
+    (Scheduler, "_recalled", "reversed(event.calls)", "event.calls"),
+    (Scheduler, "_succeeded", "self.lanes.finished(item.lane)", "pass"),
+    (Scheduler, "_failed", "self.lanes.finished(call.lane)", "pass"),
+    (Scheduler, "_failed", "self._tell_stages(call, Ended.RETRIED)", "pass"),
+    (Scheduler, "_pause", "self._effects.recall = True", "pass"),
+    (Scheduler, "_cancel_overdue", "late + timeout > self._now", "False"),
+    (Scheduler, "_fail", "self.halted = True", "pass"),
+    (Scheduler, "_emit_done", "elif self._failing is None", "elif False"),
+    (Scheduler, "_emit_line", "line[0].done", "line[0]"),
+    (Scheduler, "_emit", "if self.rules.drops", "if False"),
+    (Scheduler, "_end", "if self.handed and not self.ended", "if False"),
+    (Scheduler, "_end", "if self._keeps:", "if False:"),
+]
+
+
+@pytest.mark.thread_unsafe(reason="changes a class")
+@pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_planted_fault_is_found(owner, method, old, new, monkeypatch):
+    source = textwrap.dedent(inspect.getsource(getattr(owner, method)))
+    assert old in source
+    found = dict(vars(inspect.getmodule(owner)))
+    exec(source.replace(old, new), found)
+    monkeypatch.setattr(owner, method, found[method])
+    for seed in (*range(400), 847):
+        try:
+            world.run(seed)
+        except Exception:  # also what the broken code raises
+            return
+    raise AssertionError("no world has found it")

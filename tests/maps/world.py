@@ -1,0 +1,388 @@
+"""A world for the scheduler of maps: random options, items, calls and consumers under a virtual clock, and the promises
+that hold after every step. `run(seed)` raises AssertionError where one does not.
+
+The world is the driver: it carries effects out as runners do, but late: a worker may take a handed call long after it
+was handed, the consumer takes when it likes, the input comes in pieces. So what may happen at once happens in any
+order.
+"""
+
+import math
+import random
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
+from manytail._maps.engine.item import Ended, Item, Kind, Verdict
+from manytail._maps.engine.lanes import Lanes
+from manytail._maps.engine.scheduler import Rules, Scheduler
+from manytail._maps.engine.stages import GO, KEEP, Answer, Refuse, Stage, Wait
+from manytail._maps.outcomes import DeadlineExceeded, TooManyFailures
+
+
+class Slots(Stage):
+    """Takes one of so many slots, as a Concurrency does; of each lane, or of the map. Wakes sometimes instead of
+    leaving it to the next step."""
+
+    def __init__(self, slots, of_lane, rng):
+        super().__init__()
+        self.slots, self.of_lane, self.rng = slots, of_lane, rng
+        self.held = Counter()
+        self.open = set()  # calls that took a slot
+        self.waits = set()
+
+    def place(self, call):
+        return call.lane if self.of_lane else None
+
+    def before(self, call, now):
+        place = self.place(call)
+        if self.held[place] >= self.slots:
+            self.waits.add(place)
+            return Wait(math.inf, self.of_lane)
+        assert call not in self.open
+        self.open.add(call)
+        self.held[place] += 1
+        return GO
+
+    def undo(self, call, now):
+        self.open.remove(call)
+        place = self.place(call)
+        self.held[place] -= 1
+        if place in self.waits:
+            self.waits.discard(place)
+            self._wake(place)
+
+    def after(self, call, ended, now):
+        self.undo(call, now)
+        return ()
+
+
+class Pace(Stage):
+    """Lets a call start every so often, as a Rate does."""
+
+    def __init__(self, step, of_lane):
+        super().__init__()
+        self.step, self.of_lane, self.next = step, of_lane, Counter()
+        self.open = set()
+
+    def before(self, call, now):
+        place = call.lane if self.of_lane else None
+        if self.next[place] > now:
+            return Wait(self.next[place], self.of_lane)
+        self.next[place] = now + self.step
+        self.open.add(call)
+        return GO
+
+    def undo(self, call, now):
+        self.open.remove(call)
+        self.next[call.lane if self.of_lane else None] = now
+
+    def after(self, call, ended, now):
+        self.open.remove(call)
+        return ()
+
+
+class Equals(Stage):
+    """Items of equal value modulo 7 share one call; multiples of 11 are refused."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaders, self.followers, self.open = {}, {}, set()
+
+    def before(self, call, now):
+        if call.value % 11 == 0 and not call.attempts:
+            return Refuse(KeyError(call.value))
+        if self.leaders.setdefault(call.value % 7, call) is not call:
+            self.followers.setdefault(call.value % 7, deque()).append(call)
+            return KEEP
+        self.open.add(call)
+        return GO
+
+    def undo(self, call, now):
+        self.open.remove(call)
+
+    def after(self, call, ended, now):
+        self.open.remove(call)
+        if ended not in (Ended.SUCCEEDED, Ended.FAILED):
+            return
+        del self.leaders[call.value % 7]
+        followers = self.followers.get(call.value % 7, ())
+        if ended is Ended.FAILED and followers:
+            leader = self.leaders[call.value % 7] = followers.popleft()
+            yield leader, GO
+        while ended is Ended.SUCCEEDED and followers:
+            yield followers.popleft(), Answer(call.result)
+
+    def kept(self):
+        kept = [item for followers in self.followers.values() for item in followers]
+        self.followers.clear()
+        return kept
+
+
+@dataclass
+class World:
+    rng: random.Random
+    now: float = 0.0
+    inbox: deque = field(default_factory=deque)
+    queue: deque = field(default_factory=deque)  # handed, not taken by a worker
+    running: dict = field(default_factory=dict)  # call -> when it ends
+    output: deque = field(default_factory=deque)
+    taken: list = field(default_factory=list)
+    starts: list = field(default_factory=list)  # items in the order in which their first calls began
+    done: set = field(default_factory=set)
+    calls: Counter = field(default_factory=Counter)
+    wake_at: float = math.inf
+    read: float = 0
+    ended: bool = False
+    stopped: Stop | None = None
+    paused: Counter = field(default_factory=Counter)  # lane -> until when it pauses
+
+    def __post_init__(self):
+        rng = self.rng
+        self.total = rng.choice([0, 1, 7, 40, 120])
+        self.plain = rng.random() < 0.3
+        some = (lambda chance: False) if self.plain else (lambda chance: rng.random() < chance)
+        self.keyed = some(0.6)
+        self.prioritised = some(0.4)
+        self.order = rng.choice(["input", "completion"] + ["key"] * self.keyed)
+        self.per_key = rng.choice([1, 2, 3]) if self.keyed and some(0.6) else None
+        self.weights = {key: rng.randint(1, 3) for key in range(5)} if self.keyed and some(0.3) else None
+        self.workers = rng.choice([1, 2, 5])
+        self.failure_rate = rng.choice([0, 0.1, 0.5])
+        self.deferral_rate = rng.choice([0, 0, 0.1, 0.2])
+        self.times = rng.choice([0, 1, 3])
+        self.stops = rng.random() < 0.2
+        self.misses = rng.random() < 0.3  # workers come too late for some calls
+        stages = []
+        if some(0.3):
+            stages.append(Equals())
+        if some(0.3):
+            stages.append(Pace(rng.choice([0.1, 1.0]), self.keyed and some(0.5)))
+        if some(0.4):
+            stages.append(Slots(rng.choice([1, 2]), self.keyed and some(0.5), rng))
+        self.rules = Rules(
+            workers=self.workers,
+            max_in_flight=rng.choice([None, self.workers, 4 * self.workers]),
+            order=self.order,
+            chooses=self.keyed or self.prioritised,
+            timeout=3.0 if some(0.2) else None,
+            deadline=rng.choice([2.0, 20.0]) if some(0.2) else None,
+            raises=some(0.3) or (self.plain and rng.random() < 0.3),
+            drops=rng.random() < 0.2,
+            max_failures=2 if rng.random() < 0.1 else math.inf,
+            spreads=rng.random() < 0.5,
+        )
+        lanes = Lanes(
+            keyed=self.keyed, prioritised=self.prioritised, in_order=self.order == "key", per_key=self.per_key,
+            weight_of=None if self.weights is None else lambda item: self.weights[item.key],
+        )  # fmt: skip
+        self.scheduler = Scheduler(self.rules, lanes, stages)
+        for stage in stages:
+            stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
+        self.items = [self.item(number) for number in range(self.total)]
+
+    def item(self, number):
+        item = Item(number, self.rng.randrange(5) if self.keyed else None, number=number)
+        if self.prioritised:
+            item.priority = self.rng.choice([0, 1, 5, math.inf])
+        if self.rng.random() < 0.03:
+            item.error = ValueError(number)
+        elif self.rng.random() < 0.03:
+            item.known, item.result = True, number
+        return item
+
+    # ---------------------------------------------------------------------------------------------------- the driver
+    def step(self):
+        for event in self.inbox:
+            if isinstance(event, Failed) and event.verdict.kind is Kind.DEFER:
+                lane = event.call.lane
+                self.paused[lane] = max(self.paused[lane], self.now + event.verdict.seconds)
+        effects = self.scheduler.step(self.inbox, self.now)
+        assert not (effects.start and (effects.recall or self.scheduler.halted)), "started while it recalls or ends"
+        self.output.extend(effects.emit)
+        if effects.recall:
+            self.inbox.append(Recalled(list(self.queue)))
+            self.queue.clear()
+        for call in effects.start:
+            self.check_start(call)
+        self.queue.extend(effects.start)
+        for call, error in effects.cancel:
+            began = self.running.pop(call, None)
+            if began is None:
+                ends = [event.call if isinstance(event, (Failed, Missed)) else event for event in self.inbox]
+                assert call in ends, "cancelled what does not run"
+                continue
+            assert isinstance(error, DeadlineExceeded) or began + self.rules.timeout <= self.now, "too early"
+            later = isinstance(error, TimeoutError) and call.attempts <= self.times
+            self.inbox.append(Failed(call, Verdict(Kind.RETRY if later else Kind.FAIL, 0.1 if later else 0.0, error)))
+        self.read = max(self.read, effects.read)
+        self.wake_at = effects.wake_at
+        self.ended = effects.ended
+        self.check()
+
+    def check_start(self, item):
+        assert not item.done, "handed after it was done"
+        assert item not in self.queue, "handed twice"
+        assert item not in self.running, "handed while it runs"
+        assert self.paused[item.lane] <= self.now, "handed while its lane pauses"
+        assert not item.known, "a call of an item whose result is recorded"
+        assert item.error is None, "a call of an item that has failed"
+
+    def settle(self):
+        for _ in range(1_000):
+            if not self.inbox:
+                return
+            self.step()
+        raise AssertionError("steps for ever")
+
+    # ---------------------------------------------------------------------------------------------------- what happens
+    def happen(self):
+        """One thing, chosen at random of those that may happen now."""
+        rng = self.rng
+        choices = [self.pass_time]
+        if self.queue and len(self.running) < self.workers:
+            choices += [self.take_call] * 3
+        if self.running:
+            choices += [self.end_call] * 2
+        if self.count < min(self.read, self.total):
+            choices += [self.arrive] * 2
+        elif self.count == self.total and not self.scheduler.input_ended and InputEnded(None) not in self.inbox:
+            choices.append(self.end_input)
+        if self.output:
+            choices += [self.consume] * 2
+        if self.stops and rng.random() < 0.01 and self.stopped is None:
+            choices = [self.stop]
+        rng.choice(choices)()
+
+    count = 0
+
+    def arrive(self):
+        number = self.rng.randint(1, int(min(self.read, self.total)) - self.count)
+        items = self.items[self.count : self.count + number]
+        self.count += number
+        for item in items:
+            self.scheduler.lanes.assign(item)
+        self.inbox.append(items)
+
+    def end_input(self):
+        self.inbox.append(InputEnded(None))
+
+    def take_call(self):
+        call = self.queue.popleft()
+        assert self.paused[call.lane] <= self.now, "begun while its lane pauses"
+        if self.misses and self.rng.random() < 0.1:
+            self.inbox.append(Missed(call))
+            return
+        if not self.calls[call]:
+            self.starts.append(call)
+        call.attempts += 1
+        self.calls[call] += 1
+        call.began = self.now
+        self.running[call] = self.now
+        if self.per_key:
+            assert sum(one.lane is call.lane for one in self.running) <= self.per_key, "per_key"
+
+    def end_call(self):
+        call = self.rng.choice(list(self.running))
+        del self.running[call]
+        chance = self.rng.random()
+        if chance < self.deferral_rate:
+            verdict = Verdict(Kind.DEFER, self.rng.choice([0.0, 0.5, 2.0]), OSError())
+        elif chance < self.deferral_rate + self.failure_rate:
+            kind = Kind.RETRY if call.attempts <= self.times else Kind.FAIL
+            verdict = Verdict(kind, self.rng.choice([0.0, 1.0]), RuntimeError(call.value))
+        else:
+            call.result = call.value
+            self.inbox.append(call)
+            return
+        self.inbox.append(Failed(call, verdict))
+
+    def consume(self):
+        number = self.rng.randint(1, len(self.output))
+        self.taken += [self.output.popleft() for _ in range(number)]
+        self.inbox.append(number)
+
+    def pass_time(self):
+        self.now += self.rng.choice([0.0, 0.01, 0.3, 1.5])
+        if self.wake_at <= self.now:
+            self.step()
+            assert self.wake_at > self.now or self.inbox, "asks to be called at once, for ever"
+
+    def stop(self):
+        self.stopped = self.rng.choice([Stop(True), Stop(False), Fail(MemoryError())])
+        self.inbox.append(self.stopped)
+
+    # ---------------------------------------------------------------------------------------------------- promises
+    def check(self):
+        scheduler, window = self.scheduler, self.scheduler.window
+        self.check_output()
+        if scheduler.ended:
+            return
+        assert scheduler.handed >= len(self.queue) + len(self.running)
+        assert scheduler.hands_ahead or scheduler.handed <= self.workers, "more handed than workers"
+        assert window.in_flight <= window.size, "window"
+        if not scheduler.halted:
+            kept = sum(len(some) for stage in scheduler.stages for some in getattr(stage, "followers", {}).values())
+            behind = sum(item.done for item in self.items[: window.arrived]) - window.emitted
+            counted = scheduler.lanes.waiting + scheduler.handed + scheduler.resting + kept + behind
+            assert window.pending == counted, "an item is lost"
+        for lane in {item.lane for item in self.items[: self.count]}:
+            assert not self.per_key or 0 <= lane.held <= self.per_key, "slots"
+
+    def check_output(self):
+        out = self.taken + list(self.output)
+        numbers = [item.number for item in out]
+        assert len(set(numbers)) == len(numbers), "emitted twice"
+        if self.order == "input":
+            assert numbers == sorted(numbers), "order"
+        if self.order == "key":
+            for key in range(5):
+                of_key = [item.number for item in out if item.key == key]
+                assert of_key == sorted(of_key), "order of a key"
+        assert not (self.rules.drops and any(item.error for item in out)), "a failed item was not dropped"
+
+    def check_starts(self):
+        for key in range(5):
+            numbers = [item.number for item in self.starts if item.key == key or not self.keyed]
+            assert numbers == sorted(numbers), "calls of a key start in input order"
+
+    def check_end(self):
+        scheduler, error = self.scheduler, self.scheduler.error
+        assert not self.queue, "calls are left"
+        assert not self.running, "calls run on"
+        for stage in scheduler.stages:
+            assert not stage.open, "a stage has a call that has ended"
+        if self.stopped is None and error is None:
+            emitted = self.total - (sum(item.error is not None for item in self.items) if self.rules.drops else 0)
+            assert len(self.taken) + len(self.output) == emitted, "an item is missing"
+            shares = any(isinstance(stage, Equals) for stage in scheduler.stages)
+            for item in self.items:
+                assert item.done
+                wrong = item.error is None and (item.result - item.value) % (7 if shares else 10**9)
+                assert not wrong, "a wrong result"
+                assert self.calls[item] <= self.times + 1 + item.deferrals, "too many calls"
+            if not (self.prioritised or self.misses or shares):
+                self.check_starts()
+        if error is not None and self.stopped is None:
+            assert self.rules.raises or isinstance(error, TooManyFailures)
+        if self.rules.deadline is None:
+            assert not any(isinstance(item.error, DeadlineExceeded) for item in self.items)
+        if self.stopped == Stop(True) and error is None and not self.rules.drops:
+            done = sum(item.done for item in self.items)
+            assert len(self.taken) + len(self.output) == done, "stop keeps what is done"
+
+    def run(self):
+        self.step()
+        for _ in range(10_000):
+            self.happen()
+            if self.rng.random() < 0.7:
+                self.settle()
+            if self.ended:
+                break
+        else:
+            raise AssertionError("does not end")
+        self.settle()
+        self.check_end()
+
+
+def run(seed):
+    World(random.Random(seed)).run()
