@@ -34,6 +34,7 @@ cdef extern from "manytail/pygc.h":
     void mt_let_go_of_gil_first() nogil
 
 cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object, object, PyObject *) except -1
     Py_ssize_t Py_REFCNT_raw "Py_REFCNT" (PyObject *)
     void Py_INCREF_raw "Py_INCREF" (PyObject *) nogil
     void Py_DECREF_raw "Py_DECREF" (PyObject *) nogil      # attached callers only

@@ -87,7 +87,9 @@ cdef int64_t span_argument(str name, object value, bint zero) except -1:
 
 cdef int32_t priority_argument(object value) except? -7:
     cdef int64_t p = int_argument("priority", value, "an int (bigger is more urgent)")
-    return <int32_t>max(min(p, <int64_t>0x7FFFFFFF), -<int64_t>0x7FFFFFFF)
+    if p != <int32_t>p:
+        raise OverflowError(f"priority={value!r}: expected an int of at most 32 bits (bigger is more urgent)")
+    return <int32_t>p
 
 
 # ---------------------------------------------------------------------------------------------------------------- Entry

@@ -45,9 +45,7 @@ cdef int64_t priority_argument(object value) except? -7:
 
 cdef uint32_t weight_argument(object value, str what) except 0:
     """what: the things that a weight counts, for messages."""
-    cdef int64_t weight = int_argument("weight", value, "an int >= 1")
-    if weight < 1:
-        raise ValueError(f"weight={value!r}: expected an int >= 1 ({what} per turn)")
+    cdef int64_t weight = int_argument("weight", value, f"an int >= 1 ({what} per turn)", 1)
     if weight > 0xFFFFFFFF:
         raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 ({what} per turn)")
     return <uint32_t>weight

@@ -182,8 +182,7 @@ cdef class SimpleQueue(Fifo):
 
     def put(self, item, block=True, timeout=None):
         """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
-        if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
-            raise MemoryError
+        raise_if_failed(put_at_once(self.q, self.s, <PyObject *>item))
 
     def get(self, block=True, timeout=None):
         """Take the next item, waiting for one if the queue is empty.
@@ -197,8 +196,7 @@ cdef class SimpleQueue(Fifo):
 
     def put_nowait(self, item):
         """put(item)"""
-        if put_at_once(self.q, self.s, <PyObject *>item) != MT_OK:
-            raise MemoryError
+        raise_if_failed(put_at_once(self.q, self.s, <PyObject *>item))
 
     def get_nowait(self):
         """get(block=False)"""
@@ -468,7 +466,6 @@ cdef class BaseQueue(Fifo):
 
     cdef int put_locked(self, object item, int64_t deadline) except -1:
         """MT_OK, MT_FULL or MT_SHUTDOWN."""
-        cdef bint woken = False
         cdef int64_t bound
         self.acquire_mutex()
         try:
@@ -477,7 +474,7 @@ cdef class BaseQueue(Fifo):
                 if bound > 0 and self.locked_count() >= bound:
                     if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                         return MT_FULL
-                    woken = self.wait(self.may_put, deadline, bound)
+                    self.wait(self.may_put, deadline, bound)
                     continue
                 if self.hooks & HOOK_PUT:
                     self._put(item)
@@ -488,11 +485,15 @@ cdef class BaseQueue(Fifo):
                 return MT_OK
             return MT_SHUTDOWN
         except BaseException:
-            if woken:
-                self.may_put.wake_one()     # it does not use the free slot that it was woken for
+            self.wake_both()
             raise
         finally:
             self.lock.release()
+
+    cdef void wake_both(self) noexcept:
+        """A put or get raises. It may not use what it was woken for; and a hook may raise after its work is done."""
+        self.may_put.wake_one()
+        self.may_get.wake_one()
 
     def put_nowait(self, item):
         """put(item, block=False)"""
@@ -530,7 +531,6 @@ cdef class BaseQueue(Fifo):
 
     cdef object get_locked(self, int64_t deadline):
         """An item, or NOTHING: nothing came in time."""
-        cdef bint woken = False
         self.acquire_mutex()
         try:
             while self.locked_count() == 0:
@@ -538,13 +538,12 @@ cdef class BaseQueue(Fifo):
                     raise ShutDown("the queue was shut down and nothing is left to get")
                 if deadline == ONCE or (deadline != NEVER and mt_now_ns() >= deadline):
                     return NOTHING
-                woken = self.wait(self.may_get, deadline, self.current_bound())
+                self.wait(self.may_get, deadline, self.current_bound())
             item = self._get() if self.hooks & HOOK_GET else self.items().popleft()
             self.may_put.wake_one()
             return item
         except BaseException:
-            if woken:
-                self.may_get.wake_one()     # it does not take the item that it was woken for
+            self.wake_both()
             raise
         finally:
             self.lock.release()

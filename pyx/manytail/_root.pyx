@@ -32,6 +32,13 @@ cdef class Root:
     def __reduce__(self):
         raise unpicklable(self)
 
+    def __delattr__(self, name):
+        """Cython's setters answer `del` with NotImplementedError."""
+        try:
+            PyObject_GenericSetAttr(self, name, NULL)
+        except NotImplementedError:
+            raise AttributeError(f"{type(self).__name__}.{name} cannot be deleted") from None
+
     cdef int visit(self, visitproc visit, void *arg) noexcept:
         """Visit what C memory refers to, once for each reference."""
         return 0

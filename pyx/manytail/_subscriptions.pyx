@@ -717,8 +717,7 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     lock_order(queue.q)
     cdef int r = locked_subscribe(queue.q, s, priority, start == "newest")
     unlock_order(queue.q)
-    if r == MT_NOMEM:
-        raise MemoryError
+    raise_if_failed(r)
     if r != MT_OK:
         raise ExclusiveError(
             f"queue {queue.name_!r} has an exclusive subscription" if queue.q.exclusive else

@@ -723,9 +723,7 @@ cdef class Dispatcher(WorkPool):
     def __init__(self, executor, *, block=256, on_error=None):
         if not callable(getattr(executor, "submit", None)):
             raise TypeError(f"executor={executor!r}: expected an object with submit()")
-        cdef int64_t items = int_argument("block", block, "an int >= 1")
-        if items < 1:
-            raise ValueError(f"block={block!r}: expected an int >= 1 (items per task)")
+        cdef int64_t items = int_argument("block", block, "an int >= 1 (items per task)", 1)
         WorkPool.__init__(self, None, 0)
         self.executor = executor
         self.on_error = on_error

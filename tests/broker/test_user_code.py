@@ -318,3 +318,26 @@ def test_a_log_handler_is_called_outside(connection: Connection, spy: Spy) -> No
     finally:
         logger.removeHandler(handler)
     assert len(spy.calls) == 1
+
+
+def test_the_first_error_of_the_calls_after_a_section_is_raised_even_if_it_is_false(broker: Broker) -> None:
+    class Nothing(Exception):
+        def __len__(self) -> int:
+            return 0
+
+    made: list[BaseException] = []
+
+    def fail(error: BaseException) -> None:
+        made.append(error)
+        raise error
+
+    runtime = broker._runtime
+
+    def leave_calls_that_fail() -> None:
+        with runtime:
+            runtime.after(fail, Nothing())
+            runtime.after(fail, LookupError())
+
+    with pytest.raises(Nothing):
+        leave_calls_that_fail()
+    assert len(made) == 2

@@ -73,8 +73,9 @@ BULK = {
     "get_many": lambda queue, n, **linger: as_list(queue.get_many(n, **linger)),
     "get_many_with_keys": get_many_with_keys,
     "get_many_into": get_many_into,
+    "aget_many": lambda queue, n, **linger: as_list(asyncio.run(queue.aget_many(n, **linger))),
 }
-BULK_GETS = [("MultiQueue", "get_many"), *(("IndexMultiQueue", name) for name in BULK)]
+BULK_GETS = [("MultiQueue", "get_many"), ("MultiQueue", "aget_many"), *(("IndexMultiQueue", name) for name in BULK)]
 
 
 @pytest.fixture(params=BULK_GETS, ids=" ".join)

@@ -361,6 +361,40 @@ def test_a_wake_up_whose_hook_raises_is_passed_on():
         assert sum(isinstance(outcome, LookupError) for outcome in outcomes) == 1
 
 
+class FailingAfterwards(Queue):
+    """A hook raises once after it has done its work, as by a signal handler."""
+
+    failing = None
+
+    def _fail(self, hook):
+        if self.failing == hook:
+            self.failing = None
+            raise LookupError(hook)
+
+    def _put(self, item):
+        super()._put(item)
+        self._fail("put")
+
+    def _get(self):
+        super()._get()
+        self._fail("get")
+
+
+@pytest.mark.parametrize("hook", ["put", "get"])
+def test_who_waits_learns_what_a_hook_has_done_before_it_raised(hook):
+    q = FailingAfterwards(1)
+    if hook == "get":
+        q.put(1)
+    with Threads() as threads:
+        waiting = threads.start(q.get if hook == "put" else partial(q.put, 2))
+        wait_asleep(waiting)
+        q.failing = hook
+        with pytest.raises(LookupError):
+            q.put(1) if hook == "put" else q.get()
+        waiting.result()
+    assert q.qsize() == (hook == "get")
+
+
 def test_put_nowait_and_get_nowait_go_through_overridden_put_and_get():
     class Mine(Queue):
         def put(self, item, block=True, timeout=None):

@@ -99,7 +99,7 @@ def _run_all(calls: list[_Call]) -> None:
         try:
             call(*arguments)
         except BaseException as error:
-            failure = failure or error
+            failure = error if failure is None else failure  # which may be false
     if failure is not None:
         raise failure
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 import weakref
+from functools import partial
 from typing import Any
 
 from samples import SAMPLES, Sample
@@ -349,10 +350,19 @@ def dead_before_what_it_owns(sample: Sample) -> None:
         found.clear()
 
 
+def kept_attributes(sample: Sample) -> None:
+    """Of a built-in type `del` of an attribute is an AttributeError."""
+    it = sample.make()
+    for name, member in inspect.getmembers(type(it), inspect.isdatadescriptor):
+        if not name.startswith("_") and not inspect.ismemberdescriptor(member):  # those of __slots__ go
+            raises(AttributeError, partial(delattr, it, name))
+
+
 QUESTIONS = [
     init_again, init_again_in_two_threads, made_by_new_alone, used_after_close, weakly_referenced, not_copied,
     collected_in_a_cycle, collected_half_iterated, cleared_in_any_order, exhausted_stays_exhausted,
     subclassed_with_hostile_overrides, collected_unclosed, dead_before_what_it_owns,
+    kept_attributes,
 ]  # fmt: skip
 
 

@@ -39,6 +39,7 @@ BAD_OF_PUT = [
     *((ValueError, "ttl", value) for value in (0, -1, math.nan)),
     *((ValueError, name, value) for name in ("delay", "timeout") for value in (-1, math.nan)),
     *((TypeError, "priority", value) for value in ("high", 1.5)),
+    *((OverflowError, "priority", value) for value in (2**31, -(2**31) - 1, 2**63)),
     (TypeError, "headers", 5),
     (TypeError, "group", []),
 ]

@@ -73,6 +73,7 @@ def test_extreme_priorities_are_clamped():
     for item, priority in [("min", -(2**31)), ("max", 2**31 - 1), ("nine", 9)]:
         queue.put(item, priority=priority)
     assert items_of(queue.browse()) == ["max", "nine", "min"]
+    assert [entry.priority for entry in queue.browse()] == [2**31 - 1, 9, -(2**31)]
 
 
 # ------------------------------------------------------------------------------------------------ sorted
