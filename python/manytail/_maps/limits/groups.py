@@ -1,0 +1,208 @@
+"""Who uses limits, and the lock that it uses them under.
+
+Limits that some map names together are a Group: one lock, held for a step of the ledger alone. No user's code runs
+under it. Only who needs an answer waits for it (`run`). Everything else is put into the group's inbox, and who finds
+the lock free works that off: so `end` never waits, also in a signal handler, and in a finalizer that interrupts the
+section of its own thread. When a map names limits of two groups, one group is merged into the other.
+
+Wake-ups are delivered when no lock is held: an owner's `wake` only tells its own thread or loop to ask again.
+
+This module and `ledger` are to be compiled, as today's are: then no signal handler runs inside a section, because their
+only wait is the one for the lock, before anything was taken.
+
+Invariants
+    limit.group       the group of a limit changes only under the locks of the old and the new one
+    group.merged      what its inbox gets goes to that group
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from _thread import get_ident
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from manytail._sync import Held
+
+from . import ledger
+from .ledger import LATE, Account, Never, Tokens, Wait, Waiter
+
+Step = Callable[[list[Waiter]], object]  # what changes accounts; it adds to the wakes
+
+
+class Group:
+    """Limits that share a lock."""
+
+    def __init__(self, limit: Any) -> None:
+        self.lock = threading.Lock()
+        self.holder = 0  # the thread that has it
+        self.inbox: deque[Step] = deque()
+        self.limits: WeakSet[Any] = WeakSet([limit])
+        self.merged: Group | None = None
+
+    def post(self, step: Step) -> None:
+        """Have the step done, soon, in this or another thread. Does not wait, and raises nothing of the step's."""
+        self.inbox.append(step)
+        self.work()
+
+    def work(self) -> None:
+        """Work the inbox off, unless another thread has the lock: it does that then."""
+        while self.inbox:
+            if self.merged is not None:
+                _pass_on(self, self.merged)
+                return self.merged.work()
+            if not self.lock.acquire(blocking=False):
+                return None
+            wakes: list[Waiter] = []
+            self.holder = get_ident()
+            try:
+                self.drain(wakes)
+            finally:
+                self.holder = 0
+                self.lock.release()
+            deliver(wakes, None)
+        return None
+
+    def drain(self, wakes: list[Waiter]) -> None:
+        """Under the lock."""
+        while self.merged is None and self.inbox:
+            self.inbox.popleft()(wakes)
+
+
+def run(limit: Any, step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
+    """Call step(wakes) under the lock of the limit's group, after what waits in its inbox."""
+    while True:
+        group: Group = limit.group
+        group.lock.acquire()
+        if group.merged is None:
+            break
+        group.lock.release()
+    wakes: list[Waiter] = []
+    group.holder = get_ident()
+    try:
+        group.drain(wakes)
+        answer = step(wakes)
+    finally:
+        group.holder = 0
+        group.lock.release()
+    group.work()
+    if wakes:
+        deliver(wakes, asker)
+    return answer
+
+
+def _pass_on(old: Group, new: Group) -> None:
+    """What is in the inbox of the old group goes to the new one. Several threads may do it."""
+    while old.inbox:
+        try:
+            new.inbox.append(old.inbox.popleft())
+        except IndexError:
+            return
+
+
+def deliver(wakes: list[Waiter], asker: Owner | None) -> None:
+    """asker: it looks at `woken` itself. What a `wake` raises does not keep it from the others."""
+    error = None
+    for waiter in wakes:
+        owner = waiter.owner
+        owner.woken.append(waiter)
+        if owner is not asker:
+            try:
+                owner.wake()
+            except BaseException as raised:
+                error = raised
+    if error is not None:
+        raise error
+
+
+def together(limits: Sequence[Any]) -> None:
+    """Let these limits be of one group."""
+    for limit in limits[1:]:
+        while (one := limits[0].group) is not (other := limit.group):
+            first, second = sorted((one, other), key=id)
+            with Held(first.lock), Held(second.lock):
+                if limits[0].group is one and limit.group is other:
+                    one.limits |= other.limits
+                    for each in list(other.limits):
+                        each.group = one
+                    other.merged = one
+                    _pass_on(other, one)
+            other.work()
+            one.work()
+
+
+class Owner:
+    """A map, or a block of `with`, that uses these limits. One thread at a time calls it, except `wake`."""
+
+    def __init__(self, limits: Sequence[Any], wake: Callable[[], object]) -> None:
+        """wake: called in any thread when one of `woken` is to ask again. Must not wait."""
+        self.limits = tuple(limits)
+        self.wake = wake
+        self.woken: deque[Waiter] = deque()
+        self.waiter = Waiter(self)
+        self.keyed = any(limit.per_key for limit in self.limits)
+        self.accounts: tuple[Account, ...] = () if self.keyed else self.accounts_of(None)
+        self.waiters: tuple[Waiter, ...] = (self.waiter,) * len(self.accounts)
+        self._lanes: dict[Waiter, Sequence[Account]] = {self.waiter: ()}  # what may wait, and the accounts that it uses
+        together(self.limits)
+
+    # ------------------------------------------------------------------------------------------------ keys
+    def accounts_of(self, key: Any) -> tuple[Account, ...]:
+        """The accounts of a call of that key. Runs the user's `__hash__` and `__eq__`."""
+        return tuple([limit.account(key) for limit in self.limits])
+
+    def lane(self, key: Any, lane: Any) -> tuple[tuple[Account, ...], tuple[Waiter, ...]]:
+        """The accounts and waiters of the calls of a key, until `drop`."""
+        accounts, waiter = self.accounts_of(key), Waiter(self, lane)
+        self._lanes[waiter] = [account for account in accounts if account.of_key]
+        return accounts, tuple([waiter if account.of_key else self.waiter for account in accounts])
+
+    def drop(self, waiter: Waiter) -> None:
+        """No call of that lane follows."""
+        self.limits[0].group.post(partial(_drop, [(waiter, self._lanes.pop(waiter, ()))], time.monotonic()))
+
+    # ------------------------------------------------------------------------------------------------ calls
+    def take(
+        self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float
+    ) -> float | Wait | Never:
+        """Until when the call may start, or why not. Waits for the lock alone."""
+        if self.limits[0].group.holder == get_ident():
+            return Wait(now + LATE, accounts[0], False)  # a finalizer interrupts a section, and asks again after it
+        answer: float | Wait | Never = run(self.limits[0], partial(ledger.take, waiters, accounts, costs, now), self)
+        return answer
+
+    def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
+        """A call has ended that took these costs. spent: what it took really, of each account; 0: it did not begin."""
+        self.limits[0].group.post(partial(ledger.end, accounts, costs, spent, now))
+
+    def pause(self, until: float) -> None:
+        """Nothing starts under the Rates of this map before that time."""
+        accounts = [limit.account(None) for limit in self.limits if not limit.per_key]
+        self.limits[0].group.post(partial(_pause, [each for each in accounts if isinstance(each, Tokens)], until))
+
+    def leave(self) -> None:
+        """It waits for nothing, and uses no account of a key any longer."""
+        lanes, self._lanes = list(self._lanes.items()), {}
+        self.limits[0].group.post(partial(_drop, lanes, time.monotonic()))
+
+
+def _drop(lanes: Sequence[tuple[Waiter, Sequence[Account]]], now: float, wakes: list[Waiter]) -> None:
+    for waiter, accounts in lanes:
+        ledger.leave(waiter, now, wakes)
+        for account in accounts:
+            account.users -= 1
+
+
+def _pause(accounts: Sequence[Account], until: float, wakes: list[Waiter]) -> None:
+    for account in accounts:
+        account.pause(until)
+
+
+def seconds_until(at: float, now: float) -> float | None:
+    """For a wait that ends at that time. None: it does not."""
+    return None if at == math.inf else min(max(0.0, at - now), threading.TIMEOUT_MAX)

@@ -1,0 +1,424 @@
+"""Rate, Budget and Concurrency: limits, which live, and `with limit:`.
+
+A limit has one account or, with per_key, one for each key (`ledger`). All that use the same object keep it together.
+Accounts of keys are forgotten when they are idle and nobody uses them. A copy (pickle, copy) begins anew, and so do all
+limits in a forked child, whose parent may have held a lock at the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Self
+from weakref import WeakSet, ref
+
+from manytail import _checks
+from manytail._lifecycle import after_fork_in_child
+from manytail._sync import Event
+
+from .groups import Group, Owner, run, seconds_until
+from .ledger import Account, Never, Permits, Spending, Tokens, Waiter
+
+PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
+IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for idle ones
+
+_limits: WeakSet[Limit] = WeakSet()
+_held: ContextVar[tuple[Block, ...]] = ContextVar("manytail: blocks of limits that have begun here", default=())
+
+
+class BudgetExceeded(Exception):  # moves to outcomes.py
+    """Starting this item would have spent more than a Budget has. It names the limit."""
+
+
+class Limit:
+    """A Rate, a Budget or a Concurrency: what calls may take together.
+
+    A call starts when all limits of its map have room for it, and takes its cost from all of them or from none. Those
+    that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room, take 1 and hold it; at the
+    end a Concurrency gets it back. `limit(cost)` is the same with another cost, and its block has `spent`.
+    """
+
+    name: str | None
+    group: Group
+
+    def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Any, name: str | None) -> None:
+        self.cost = _checked_cost(cost)
+        self.per_key = _checks.check_flag("per_key", per_key)
+        self.per_task = _checks.check_flag("per_task", per_task)
+        if shared is not None and per_task:
+            raise _checks.bad_value("per_task", per_task, "False with shared: a limit is of a task, or shared")
+        if name is not None and not isinstance(name, str):
+            raise _checks.bad_type("name", name, "a str of 1 to 100 characters")
+        if (name is None and shared is not None) or not (name is None or 1 <= len(name) <= 100):
+            raise _checks.bad_value("name", name, "1 to 100 characters; a shared limit needs a name")
+        self.shared = shared
+        self.name = name
+        self._open: list[Block] = []  # the blocks of `with limit:` that have begun
+        self._begin()
+        _limits.add(self)
+
+    def _begin(self) -> None:
+        self.group = Group(self)
+        self._account = self._new_account(None)
+        self._accounts: dict[Hashable, Account] = {}
+        self._older: dict[Hashable, Account] = {}  # as `_accounts`, until those in use are in that
+        self._accounts_limit = IDLE_LIMIT
+        self._forgetting = threading.Lock()  # one thread does it; the others do not wait
+
+    def _new_account(self, key: Any) -> Account:
+        raise NotImplementedError
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes the same limit."""
+        raise NotImplementedError
+
+    def refusal(self, cost: float) -> BaseException:
+        """Why there will never be room for that cost."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (type(self), *self._arguments())
+
+    def __repr__(self) -> str:
+        positional, named = self._arguments()
+        shown = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _named(self, **more: tuple[Any, Any]) -> dict[str, Any]:
+        """Named arguments that differ from their defaults, which are the second of each pair."""
+        pairs = {**more, "cost": (self.cost, None), "per_key": (self.per_key, False)}
+        pairs |= {"per_task": (self.per_task, False), "shared": (self.shared, None), "name": (self.name, None)}
+        return {
+            name: value
+            for name, (value, default) in pairs.items()
+            if value is not default and (default is None or value != default)
+        }
+
+    # ------------------------------------------------------------------------------------------------ accounts
+    def account(self, key: Hashable) -> Account:
+        """The account; with per_key that of the key, for one more user. Runs the user's `__hash__` and `__eq__`,
+        without a lock."""
+        if not self.per_key:
+            return self._account
+        if len(self._accounts) >= self._accounts_limit:
+            self._forget_idle()
+        while True:
+            found = self._accounts.get(key)
+            if found is None:
+                found = self._accounts.setdefault(key, self._older.get(key) or self._new_account(key))
+            run(self, partial(_use, found, 1))
+            if self._accounts.get(key) is found:
+                return found
+            run(self, partial(_use, found, -1))  # in between the idle ones were forgotten
+
+    def _forget_idle(self) -> None:
+        """Drop accounts of keys that nobody uses and that are as new ones: keep the others. Amortised constant time per
+        account. Another thread finds an account in one of the two dicts, whenever it looks."""
+        if not self._forgetting.acquire(blocking=False):
+            return
+        try:
+            self._older, self._accounts = self._accounts, {}
+            for account in list(self._older.values()):
+                if not run(self, partial(_is_unused, account, time.monotonic())):
+                    self._accounts.setdefault(account.key, account)
+            self._older = {}
+            self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
+        finally:
+            self._forgetting.release()
+
+    # ------------------------------------------------------------------------------------------------ blocks
+    def __call__(self, cost: float) -> Block:
+        """A block that takes so much."""
+        return Block(self, checked_amount("cost", cost))
+
+    def __enter__(self) -> Block:
+        block = Block(self, 1.0).__enter__()
+        self._open.append(block)
+        return block
+
+    def __exit__(self, *error: object) -> None:
+        self._innermost().__exit__(*error)
+
+    async def __aenter__(self) -> Block:
+        block = await Block(self, 1.0).__aenter__()
+        self._open.append(block)
+        return block
+
+    async def __aexit__(self, *error: object) -> None:
+        self._innermost().__exit__(*error)
+
+    def _innermost(self) -> Block:
+        """The block of `with limit:` that ends here: the last one of this context; without one, it began in another
+        context, as in a generator that another thread closes: then the last one of all."""
+        for block in reversed(_held.get()):
+            if block in self._open:
+                self._open.remove(block)
+                return block
+        try:
+            return self._open.pop()
+        except IndexError:
+            raise RuntimeError(f"{self!r}: no block of it has begun") from None
+
+
+def _use(account: Account, more: int, wakes: list[Waiter]) -> None:
+    account.users += more
+
+
+def _is_unused(account: Account, now: float, wakes: list[Waiter]) -> bool:
+    return not account.users and account.idle(now)
+
+
+class Rate(Limit):
+    """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once. per:
+    seconds, or "second", "minute", "hour", "day"."""
+
+    def __init__(
+        self,
+        amount: float,
+        per: Any = "second",
+        *,
+        burst: float = 0.0,
+        cost: Callable[[Any], float] | None = None,
+        per_key: bool = False,
+        per_task: bool = False,
+        shared: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, positive=True, infinite=True)
+        self.per = per
+        self.burst = checked_amount("burst", burst)
+        if isinstance(per, str):
+            self.seconds = PERIODS[_checks.choice("per", per, PERIODS)]
+        else:
+            self.seconds = checked_amount("per", per, positive=True)
+        self.interval = self.seconds / self.amount  # per unit of cost
+        if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
+            raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
+        super().__init__(cost, per_key, per_task, shared, name)
+
+    def _new_account(self, key: Any) -> Account:
+        return Tokens(self, self.per_key, key, self.interval, self.burst * self.interval, self.seconds)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount, self.per), self._named(burst=(self.burst, 0.0))
+
+
+class Budget(Limit):
+    """Spent plus reserved cost stays within `amount`, unless a call costs more than its estimate."""
+
+    def __init__(
+        self,
+        amount: float,
+        *,
+        cost: Callable[[Any], float] | None = None,
+        per_task: bool = False,
+        shared: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, infinite=True)
+        super().__init__(cost, False, per_task, shared, name)
+
+    def used(self) -> float:
+        """What ended calls have spent."""
+        account: Any = self._account
+        return float(account.settled)
+
+    def _new_account(self, key: Any) -> Account:
+        return Spending(self, False, key, self.amount)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount,), self._named()
+
+    def refusal(self, cost: float) -> BaseException:
+        return BudgetExceeded(f"{self}: what is spent, {self.used():g}, leaves less than the cost, {cost:g}")
+
+
+class Concurrency(Limit):
+    """Costs of calls that run at once are at most `amount`. An item that costs more fails with ValueError."""
+
+    def __init__(
+        self,
+        amount: float,
+        *,
+        cost: Callable[[Any], float] | None = None,
+        per_key: bool = False,
+        per_task: bool = False,
+        shared: Any = None,
+        lease: float = 30.0,
+        name: str | None = None,
+    ) -> None:
+        self.amount = checked_amount("amount", amount, positive=True, infinite=True)
+        self.lease = checked_amount("lease", lease, positive=True)
+        super().__init__(cost, per_key, per_task, shared, name)
+
+    def _new_account(self, key: Any) -> Account:
+        return Permits(self, self.per_key, key, self.amount)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.amount,), self._named(lease=(self.lease, 30.0))
+
+    def refusal(self, cost: float) -> BaseException:
+        return ValueError(f"{self}: a cost of {cost:g} (expected: at most {self.amount:g})")
+
+
+def checked_amount(name: str, value: Any, *, positive: bool = False, infinite: bool = False) -> float:
+    """A finite number >= 0; > 0 where `positive`, and perhaps infinite."""
+    expected = f"a {'' if infinite else 'finite '}number {'>' if positive else '>='} 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _checks.bad_type(name, value, expected)
+    try:
+        found = float(value)
+    except OverflowError:
+        raise _checks.bad_value(name, value, expected) from None
+    if not (found > 0 if positive else found >= 0) or (math.isinf(found) and not infinite):
+        raise _checks.bad_value(name, value, expected)
+    return found
+
+
+def _checked_cost(cost: Any) -> Any:
+    """A function of an item or, for frames, the name of a column or the column."""
+    if cost is None or isinstance(cost, str) or type(cost).__name__ == "Column":
+        return cost
+    if not callable(cost) or not _checks.accepts(cost, 1):
+        raise _checks.bad_type("cost", cost, "a callable that takes the item")
+    return cost
+
+
+def _remake(kind: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return kind(*positional, **named)
+
+
+def _begin_all() -> None:
+    for limit in list(_limits):
+        limit._begin()
+
+
+after_fork_in_child(_begin_all)
+
+
+# ---------------------------------------------------------------------------------------------------- without a map
+class Block:
+    """`with limit(cost):`. One use at a time: RuntimeError for another thread or task meanwhile."""
+
+    def __init__(self, limit: Limit, cost: float) -> None:
+        if limit.per_key:
+            raise ValueError(f"{limit!r}: with per_key it cannot be used without a map (expected: per_key=False)")
+        if limit.per_task:
+            raise ValueError(f"{limit!r}: only a map in Spark has tasks (expected: per_task=False)")
+        self.limit = limit
+        self._cost = cost
+        self._spent: float | None = None
+        self._free = [None]  # empty from the beginning to the end of a use; `pop` is one step in any number of threads
+        self._taken: list[Owner] = []
+
+    def spent(self, amount: float | None = None, /, **amounts: float) -> None:
+        """What the block takes really, instead of its cost: without a name, or with that of the limit. Another name
+        counts nowhere. RuntimeError: the block has ended."""
+        given = amounts if amount is None else {"": amount, **amounts}
+        checked = {name: checked_amount(f"spent: {name}" if name else "spent", each) for name, each in given.items()}
+        mine = [each for name, each in checked.items() if name in ("", self.limit.name)]
+        if not self._taken:
+            raise RuntimeError("spent: the block has ended, or has not begun")
+        if mine and isinstance(self.limit, Concurrency):
+            raise ValueError("spent: a Concurrency is never settled (expected: a Rate or a Budget)")
+        if mine:
+            self._spent = mine[-1]
+
+    def __enter__(self) -> Self:
+        changed = Event()
+        owner = self._begin(changed.set)
+        try:
+            while (at := self._ask(owner)) is not None:
+                changed.wait(seconds_until(at, time.monotonic()))
+                changed.clear()
+        except BaseException:
+            self._leave(owner)
+            raise
+        self._taken.append(owner)
+        _held.set((*(block for block in _held.get() if block._taken), self))
+        return self
+
+    async def __aenter__(self) -> Self:
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        owner = self._begin(_nobody)
+        refers = ref(owner)
+        owner.wake = lambda: _wake_in_loop(refers, loop, changed.set)
+        timer = None
+        try:
+            while (at := self._ask(owner)) is not None:
+                wait = seconds_until(at, time.monotonic())
+                timer = None if wait is None else loop.call_later(wait, changed.set)
+                await changed.wait()
+                changed.clear()
+                if timer is not None:
+                    timer.cancel()
+        except BaseException:
+            if timer is not None:
+                timer.cancel()
+            self._leave(owner)
+            raise
+        self._taken.append(owner)
+        _held.set((*(block for block in _held.get() if block._taken), self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            owner = self._taken.pop()
+        except IndexError:
+            raise RuntimeError("the block has ended, or has not begun") from None
+        if owner.accounts[0] is self.limit._account:  # else it began in the process that this one was forked from
+            spent = self._cost if self._spent is None else self._spent
+            owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
+            owner.leave()
+        self._spent = None
+        self._free.append(None)
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
+
+    def _begin(self, wake: Callable[[], object]) -> Owner:
+        try:
+            self._free.pop()
+        except IndexError:
+            raise RuntimeError("the block is in use (expected: limit(cost) for each block)") from None
+        return Owner((self.limit,), wake)
+
+    def _leave(self, owner: Owner) -> None:
+        """It was interrupted while it waited."""
+        owner.leave()
+        self._free.append(None)
+
+    def _ask(self, owner: Owner) -> float | None:
+        """When to ask again. None: it has taken."""
+        answer = owner.take(owner.waiters, owner.accounts, (self._cost,), time.monotonic())
+        if isinstance(answer, Never):
+            raise self.limit.refusal(self._cost)
+        if isinstance(answer, float):
+            return None
+        if self._waits_for_itself(answer.account):
+            raise RuntimeError(f"{self.limit!r}: its own caller holds it, which would wait for itself")
+        return answer.at
+
+    def _waits_for_itself(self, account: Any) -> bool:
+        """For a Concurrency that its caller holds, or a Budget of which nobody else holds anything."""
+        own = sum(block.limit is self.limit for block in _held.get() if block._taken)
+        if not own or isinstance(self.limit, Concurrency):
+            return bool(own)
+        return isinstance(self.limit, Budget) and account.is_stuck(self._cost, own, time.monotonic())
+
+
+def _nobody() -> None:
+    """Wakes nobody."""
+
+
+def _wake_in_loop(owner: ref[Owner], loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:  # the loop is closed: nobody waits there, and others go first
+        if (gone := owner()) is not None:
+            gone.leave()
