@@ -56,17 +56,22 @@ class Group:
             if self.merged is not None:
                 _pass_on(self, self.merged)
                 return self.merged.work()
-            if not self.lock.acquire(blocking=False):
-                return None
             wakes: list[Waiter] = []
-            self.holder = get_ident()
-            try:
-                self.drain(wakes)
-            finally:
-                self.holder = 0
-                self.lock.release()
+            with Held(self.lock, 0) as held:
+                if not held:
+                    return None
+                self.section(_nothing, wakes)
             deliver(wakes, None)
         return None
+
+    def section(self, step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> Any:
+        """Under the lock: what is in the inbox, then the step. Returns its answer."""
+        self.holder = get_ident()
+        try:
+            self.drain(wakes)
+            return step(wakes)
+        finally:
+            self.holder = 0
 
     def drain(self, wakes: list[Waiter]) -> None:
         """Under the lock."""
@@ -74,22 +79,19 @@ class Group:
             self.inbox.popleft()(wakes)
 
 
+def _nothing(wakes: list[Waiter]) -> None:
+    """As a step."""
+
+
 def run(limit: Any, step: Callable[[list[Waiter]], Any], asker: Owner | None = None) -> Any:
     """Call step(wakes) under the lock of the limit's group, after what waits in its inbox."""
+    wakes: list[Waiter] = []
     while True:
         group: Group = limit.group
-        group.lock.acquire()
-        if group.merged is None:
-            break
-        group.lock.release()
-    wakes: list[Waiter] = []
-    group.holder = get_ident()
-    try:
-        group.drain(wakes)
-        answer = step(wakes)
-    finally:
-        group.holder = 0
-        group.lock.release()
+        with Held(group.lock):
+            if group.merged is None:
+                answer = group.section(step, wakes)
+                break
     group.work()
     if wakes:
         deliver(wakes, asker)

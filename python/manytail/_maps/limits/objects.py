@@ -19,7 +19,7 @@ from weakref import WeakSet, ref
 
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
-from manytail._sync import Event
+from manytail._sync import Event, Held
 
 from .groups import Group, Owner, run, seconds_until
 from .ledger import Account, Never, Permits, Spending, Tokens, Waiter
@@ -119,17 +119,15 @@ class Limit:
     def _forget_idle(self) -> None:
         """Drop accounts of keys that nobody uses and that are as new ones: keep the others. Amortised constant time per
         account. Another thread finds an account in one of the two dicts, whenever it looks."""
-        if not self._forgetting.acquire(blocking=False):
-            return
-        try:
+        with Held(self._forgetting, 0) as held:
+            if not held:
+                return
             self._older, self._accounts = self._accounts, {}
             for account in list(self._older.values()):
                 if not run(self, partial(_is_unused, account, time.monotonic())):
                     self._accounts.setdefault(account.key, account)
             self._older = {}
             self._accounts_limit = max(IDLE_LIMIT, 2 * len(self._accounts))
-        finally:
-            self._forgetting.release()
 
     # ------------------------------------------------------------------------------------------------ blocks
     def __call__(self, cost: float) -> Block:
