@@ -334,7 +334,7 @@ class Gate:
             start.accounts, waiters = owner.accounts, owner.waiters
         start.costs = self._costs(call.members()) if self._batched or self._options.has_costs else self._unit
         may_ask = not self._keyed or self._asking < self._options.workers
-        answer = owner.take(waiters, start.accounts, start.costs, now, may_ask)
+        answer = owner.take(waiters, start.accounts, start.costs, now, may_ask, start)
         if isinstance(answer, float):
             start.until = answer
             return True
@@ -449,7 +449,7 @@ class Gate:
         if self.owner is None or start.is_settled:
             return
         if costs is None and not self._counts_spent:
-            self.owner.end(start.accounts, start.costs, start.costs, now)
+            self.owner.end(start.accounts, start.costs, start.costs, now, start)
             return
         said = spent_of(call) if self._options.wants_delivery else {}
         amounts = []
@@ -462,12 +462,12 @@ class Gate:
                 if name is not None:
                     self.spent[name] = self.spent.get(name, 0.0) + amount
             amounts.append(amount)
-        self.owner.end(start.accounts, start.costs, tuple(amounts), now)
+        self.owner.end(start.accounts, start.costs, tuple(amounts), now, start)
 
     def _undo(self, start: Start, now: float) -> None:
         """The call did not begin."""
         if self.owner is not None and not start.is_settled:
-            self.owner.end(start.accounts, start.costs, (0.0,) * len(start.costs), now)
+            self.owner.end(start.accounts, start.costs, (0.0,) * len(start.costs), now, start)
 
     def stop(self, now: float) -> None:
         for call, start in list(self.starts.items()):
@@ -479,6 +479,9 @@ class Gate:
             (self._settle(start, call, now) if start.begun else self._undo(start, now))
             start.is_settled = True  # the end of an abandoned call may be reported later
         if self.owner is not None:
+            for start in list(self.owner.taken):  # an interruption has lost the call
+                spent = start.costs if start.begun else (0.0,) * len(start.costs)
+                self.owner.end(start.accounts, start.costs, spent, now, start)
             self.owner.leave_all(now)
 
     def _take_out(self, call: Work) -> None:

@@ -504,6 +504,7 @@ class Owner:
         self._holds = any(limit._account.holds for limit in self.limits)
         self._waiters: dict[Waiter, None] = {self.waiter: None}  # of which some may stand in queues
         self.used: dict[Account, int] = {}  # accounts of keys, and how often; under their guards
+        self.taken: dict[Any, None] = {}  # what is to be ended: an interruption between two steps of the map loses none
         self.left = False  # the map has ended
         for exchange in self.exchanges:
             exchange.join(self)
@@ -541,9 +542,10 @@ class Owner:
         costs: Sequence[float],
         now: float,
         asks: bool = True,
+        start: Any = None,
     ) -> Any:
         """Until when the call may start, or Wait or Never. waiters: for each account that of the map, or of the call's
-        key. asks: what shared limits lack is asked for."""
+        key. asks: what shared limits lack is asked for. start: goes into `taken`, if the call may start."""
         left = _inside.get(get_ident())
         if left is not None:  # a finalizer interrupts a section: it is not answered, and this owner asks again
             left.append(partial(self._ask_again, waiters[0]))
@@ -553,6 +555,8 @@ class Owner:
             if isinstance(answer, float):
                 self.end(accounts, costs, (0.0,) * len(costs), now)
             raise interruption
+        if start is not None and isinstance(answer, float):
+            self.taken[start] = None
         self._exchange()
         return answer
 
@@ -570,8 +574,20 @@ class Owner:
         self._waiters[of_lane] = None
         return tuple(of_lane if account.of_key else self.waiter for account in accounts)
 
-    def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
-        """A call has ended that took these costs. spent: what it took really, of each account."""
+    def end(
+        self,
+        accounts: Sequence[Account],
+        costs: Sequence[float],
+        spent: Sequence[float],
+        now: float,
+        start: Any = None,
+    ) -> None:
+        """A call has ended that took these costs. spent: what it took really, of each account. start: as of `take`; no
+        effect if it has been ended before."""
+        if start is not None:
+            if start not in self.taken:
+                return
+            del self.taken[start]
         if self._holds or spent != costs:
             _guarded(self._guards, self, _ledger.end, accounts, costs, spent, now)
             self._exchange()

@@ -153,8 +153,8 @@ class LoopRunner(Runner):
     def stop_threads(self) -> None:
         if self.memory is not None:
             self.memory.stop()
-        if self.owner is not None:
-            self.owner.leave_all(self.now())
+        if self.scheduler.gate is not None:
+            self.scheduler.gate.calls_ended(self.now())
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # A second Ctrl-C has closed the loop, and `close` was not called. At the interpreter's end no thread may start.
