@@ -26,7 +26,7 @@ HEAD = """\
 
 The options of `concurrent_map`, `aconcurrent_map`, `Caller` and `AsyncCaller`. [`map_arrow`](../guides/arrow.md) and
 [`map_concurrent`](../spark.md) have most of them, with the same meanings. The [guide](../guides/mapping.md) has
-programs.
+programs. Callers do not have: ABSENT.
 
 """
 SUMMARY = """\
@@ -40,10 +40,11 @@ SUMMARY = """\
 
 def options() -> str:
     """A section for each option."""
-    parts = [HEAD]
+    absent = ", ".join(f"`{one.name}`" for one in OPTIONS if not one.of_callers)
+    parts = [HEAD.replace("ABSENT", absent)]
     for one in OPTIONS:
-        callers = f"In Callers: {one.of_callers}" if one.of_callers else "Callers have no such option."
-        texts = [one.about[0].upper() + one.about[1:], *([callers] if one.of_callers != one.about else [])]
+        callers = [f"In Callers: {one.of_callers}"] if one.of_callers not in ("", one.about) else []
+        texts = [one.about[0].upper() + one.about[1:], *callers]
         kind = one.kind.replace("_T", "Item")
         about = "\n\n".join(fill(" ".join(text.split()), 120, break_on_hyphens=False) for text in texts)
         head = f"`{one.name}: {kind} = {shown(one.default)}`"

@@ -23,12 +23,12 @@ class _Executor(Protocol):
 
 @final
 class Consumer(Generic[_T]):
-    """One consumer of several queues: blocks on all of them, takes entries from them in round robin, has one credit for
-    all.
+    """Gets entries from several queues at once, in round robin.
 
-    prefetch: how many entries it may hold unacked, of all its queues; 0: no limit. priority: of all its subscriptions,
-    bigger first. A context manager and an iterable. Collected unclosed, it closes itself with a ResourceWarning.
-    ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
+    prefetch: how many unacked entries it may hold, over all queues; 0: no limit. priority: the priority of all its
+    subscriptions; bigger first. Close it, or use it in a `with` block; if it is garbage-collected before, it closes
+    itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the ConsumerTarget of Qpid's
+    consumer-queue design.
     Progress: as the queues'.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
@@ -44,21 +44,23 @@ class Consumer(Generic[_T]):
     def __reduce__(self) -> NoReturn: ...
     def __del__(self) -> None: ...
     def subscribe(self, queue: EntryQueue[_T], **options: Unpack[_SubscribeOptions[_T]]) -> Subscription[_T]:
-        """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without
-        prefetch and priority, which are the consumer's. ClosedError: the consumer is closed.
+        """Subscribe to one more queue and return the subscription. Options and errors are those of
+        EntryQueue.subscribe, except prefetch and priority, which belong to the consumer. Raises ClosedError if the
+        consumer is closed.
         """
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
-        """Acquire the next entry of its queues in round robin, waiting for one if need be, also while it has no queue.
+        """Return the next entry of its queues, in round robin. Waits for one if there is none, also while it has no
+        queue.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Empty: nothing came in
-        time. ShutDown: all its queues are shut down and drained. ClosedError: it is closed, or listens. ValueError:
-        timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
+        nothing came in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or
+        listens, and ValueError if timeout is negative or NaN.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
-        """A list of up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0:
-        [] at once. Errors as get. linger: as Subscription.get_many.
+        """Return a list of up to max_items entries. Waits for the first one, then takes all that are there. If
+        max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many.
         """
     async def aget(self) -> Entry[_T]:
         """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
@@ -67,20 +69,19 @@ class Consumer(Generic[_T]):
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
     def listen(self, callback: Callable[[Entry[_T]], object], *, executor: _Executor) -> None:
-        """Call callback(entry) for every entry, one call at a time, on the executor, which has submit(). The callback
-        acks the entry. If it raises, sys.unraisablehook is called, and the entry is released unless its delivery has
-        ended. get raises ClosedError from then on. It ends when all its queues are shut down and drained, or at
-        close(). TypeError: callback is not callable, or executor has no submit(). ClosedError: it is closed, or listens
-        already.
+        """Call callback(entry) for every entry, one call at a time, on an executor. The callback must ack the entry. If
+        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From now on
+        get raises ClosedError. Listening ends when all queues are shut down and empty, or at close(). Raises TypeError
+        if callback is not callable or executor has no submit(), and ClosedError if it is closed or already listens.
         """
     @property
     def unacked(self) -> int:
-        """How many entries it holds, of all its queues."""
+        """The number of entries that it holds, over all its queues."""
     def suspend(self) -> None:
-        """Let get wait, whatever is there, until resume()."""
+        """Make get wait, even if there are entries, until resume()."""
     def resume(self) -> None:
         """Undo suspend()."""
     def close(self) -> None:
         """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
-        for a running call of listen(), except from inside it. Idempotent.
+        for a running callback of listen(), except inside it. May be called again.
         """

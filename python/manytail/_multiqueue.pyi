@@ -18,21 +18,20 @@ _Selection: TypeAlias = (
 
 @disjoint_base
 class MultiQueue(Generic[_K, _T]):
-    """\
-    Many sub-queues, got from as one: each has its own capacity, priority, weight and on/off switch, and any number of
-    getters block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
+    """Many sub-queues that you read as one queue: one `get` waits for all of them. Each sub-queue has its own capacity,
+    priority, weight and on/off switch. Lower `priority` numbers are served first, as in `queue.PriorityQueue`.
 
-    The ready sub-queues (enabled and not empty) of one priority form a ring. One that becomes ready (first item,
-    enable, new priority) joins at the end. After its turn it goes to the end if it is not empty.
+    Sub-queues of the same priority take turns. Those that have items and are enabled form a ring; a sub-queue that gets
+    its first item, is enabled or gets a new priority joins at the end.
 
     selection: how the next sub-queue of the best priority is chosen.
-        "round_robin": one item per turn.
-        "weighted": `weight` items per turn; one that runs empty loses the rest of its turn.
+        "round_robin", the default: one item per turn.
+        "weighted": `weight` items per turn; a sub-queue that becomes empty loses the rest of its turn.
         "oldest": the sub-queue whose first item was put first.
-        a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
-        and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
-        lost. A get_many that has taken items returns them instead. If it raises what is no Exception, such as
-        KeyboardInterrupt, get_many puts them back and raises that.
+        A function: it gets the ready sub-queues of the best priority in the order of the ring, and returns one of them.
+        It is called for each item, from several threads. If it raises, get raises that error and nothing is lost; a
+        get_many that has already taken items returns them, or puts them back if the error is no Exception, as
+        KeyboardInterrupt.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -52,15 +51,15 @@ class MultiQueue(Generic[_K, _T]):
         self, key: _K, *, priority: int = 0, maxsize: int = 0, weight: int = 1, enabled: bool = True,
         sizer: Callable[[_T], int] | None = None,
     ) -> SubQueue[_K, _T]:
-        """Make the sub-queue of a new key and return it.
+        """Create the sub-queue of a new key and return it.
 
-        maxsize <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: it accepts items and
-        hides them from getters. sizer: maxsize limits the sum of sizer(item), an int >= 0, instead of the number of
-        items. The sizer is called once per item, before the item is put and with no lock held; the item keeps that
-        size. put_many of a list or tuple calls it for all items first. A waiting put of a small item may overtake one
-        of a large item. ValueError: the key is taken, or weight < 1.
-        TypeError: priority, maxsize or weight is no int, the key cannot be hashed, or sizer is not callable or for an
-        IndexMultiQueue. ShutDown: the queue was shut down.
+        maxsize: the capacity; <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: the
+        sub-queue accepts items, but hides them from getters. sizer: a function that returns the size of an item, an
+        int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and
+        without a lock; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
+        waiting put of a large one.
+        Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is no int, the key
+        cannot be hashed, or sizer is not callable or is given for an IndexMultiQueue; ShutDown after shutdown().
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
@@ -72,13 +71,13 @@ class MultiQueue(Generic[_K, _T]):
         self, key: _K, *, priority: int = 0, maxsize: int = 0, weight: int = 1, enabled: bool = True,
         sizer: Callable[[_T], int] | None = None,
     ) -> SubQueue[_K, _T]:
-        """The sub-queue of that key, made atomically if missing. An existing one is returned unchanged. Options and
-        errors as add().
+        """Return the sub-queue of that key; it is made atomically if missing. An existing one is returned unchanged.
+        Options and errors are those of add().
         """
     def remove(self, key: _K) -> SubQueue[_K, _T]:
-        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and can still
-        be iterated in the handle. Blocked and later puts raise ShutDown. The turns of others do not change. The key may
-        be added again. KeyError: no such key.
+        """Remove the sub-queue of that key and return it. Its items no longer count in qsize(), count as done, and can
+        still be iterated. Waiting and later puts into it raise ShutDown. The key may be added again. Raises KeyError if
+        there is no such key.
         """
     def __getitem__(self, key: _K, /) -> SubQueue[_K, _T]: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -86,10 +85,11 @@ class MultiQueue(Generic[_K, _T]):
     def subqueues(self) -> Mapping[_K, SubQueue[_K, _T]]:
         """Read-only live view: key -> SubQueue. Iterating it takes a snapshot."""
     def get(self, block: bool = True, timeout: float | None = None) -> _T:
-        """Take the next item of all enabled sub-queues, waiting for one if need be.
+        """Remove and return the next item of all enabled sub-queues. Waits for one if there is none.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
+        negative or NaN.
         """
     def get_nowait(self) -> _T:
         """get(block=False)"""
@@ -98,16 +98,15 @@ class MultiQueue(Generic[_K, _T]):
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[_T]:
-        """A list of up to max_items items, in the order of get: waits for the first as get does, then takes what is
-        there. max_items <= 0: [] at once. Errors as get.
+        """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
+        there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds, counted from the first item, for which it waits for more before it returns fewer than
-        max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, for
-        instance of a signal handler, puts it all back at the heads of the sub-queues. block=False ignores linger.
-        ValueError: linger is negative or NaN.
+        linger: seconds after the first item for which it waits for more. It returns earlier with max_items items, at
+        the timeout and at a shutdown. If an exception interrupts it, as of a signal handler, all items are put back at
+        the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative or NaN.
         """
     def peek(self) -> _T:
-        """The item that get would return, without taking it or changing turns. Empty: there is none."""
+        """Return the item that get would return, without removing it. Raises Empty if there is none."""
     async def aget(self) -> _T:
         """get for coroutines of asyncio and trio. Cancelling it loses no item; its wake-up goes to another getter."""
     async def aget_with_key(self) -> tuple[_K, _T]:
@@ -119,41 +118,44 @@ class MultiQueue(Generic[_K, _T]):
     def empty(self) -> bool:
         """Whether get would have to wait."""
     def task_done(self) -> None:
-        """Count one item as done. ValueError: called more often than items were put."""
+        """Count one item as done. Raises ValueError if it is called more often than items were put."""
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
+        """Wait until every item that was put is done. Returns True, or False after `timeout` seconds."""
     async def ajoin(self) -> None:
         """join for coroutines."""
     def shutdown(self, immediate: bool = False) -> None:
-        """Accept no more puts: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
-        immediate=True removes the items of all sub-queues, disabled ones too; they count as done. Wakes all waiting
+        """Accept no more items: put and add raise ShutDown. get returns what is left in enabled sub-queues and then
+        raises ShutDown. immediate=True removes the items of all sub-queues; they count as done. Wakes all waiting
         calls.
         """
     @property
     def is_shutdown(self) -> bool:
         """True from the first shutdown() on."""
     def stats(self) -> MultiQueueStats:
-        """MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were ever put and got."""
+        """Return a MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were put and
+        got.
+        """
 
 @final
 class SubQueue(Generic[_K, _T]):
-    """A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
+    """A sub-queue of a MultiQueue, into which items are put. Create it with MultiQueue.add or setdefault.
 
-    put, put_nowait, put_front, put_many and aput are safe from any thread. Puts to different sub-queues do not wait for
-    each other, except for a moment if they find theirs empty, and in put_front. priority, weight, maxsize and enabled
-    may be assigned at any time; for a detached handle only the value changes.
+    All methods may be called in any thread. Puts to different sub-queues hardly wait for each other. priority, weight,
+    maxsize and enabled may be assigned at any time; after the sub-queue was removed this has no effect.
     Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
     def __init__(self, *args: object, **options: object) -> None: ...  # raises: MultiQueue.add() makes them
     @property
     def key(self) -> _K:
-        """The key it was added under."""
+        """The key of the sub-queue."""
     @property
     def attached(self) -> bool:
         """False after it was removed from its MultiQueue."""
     @property
     def priority(self) -> int:
-        """Smaller goes first. Assigning another one moves the sub-queue to the end of that priority's ring."""
+        """Lower numbers are served first. A new priority moves the sub-queue to the end of the ring of that
+        priority.
+        """
     @priority.setter
     def priority(self, value: int, /) -> None: ...
     @property
@@ -163,57 +165,57 @@ class SubQueue(Generic[_K, _T]):
     def weight(self, value: int, /) -> None: ...
     @property
     def maxsize(self) -> int:
-        """The capacity: how many items fit, or with a sizer the sum of their sizes. 0 or less: no limit. Assigning
-        it wakes all putters that wait; those whose items do not fit wait again. Lowering it removes no items.
+        """The capacity: the number of items, or with a sizer the sum of their sizes. 0 or less: no limit. Raising it
+        wakes waiting putters. Lowering it removes no items.
         """
     @maxsize.setter
     def maxsize(self, value: int, /) -> None: ...
     @property
     def enabled(self) -> bool:
-        """False: the sub-queue accepts items up to maxsize and hides them from getters."""
+        """If False, the sub-queue accepts items up to maxsize, but hides them from getters."""
     @enabled.setter
     def enabled(self, value: bool, /) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> NoReturn: ...
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item, waiting for a free slot if the sub-queue is full.
+        """Append an item. Waits for a free slot if the sub-queue is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: no free slot in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
-        ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of
-        the sizer passes through. Nothing is put when it raises.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Full if there is no free slot in time; ShutDown if the queue is shut down or this sub-queue removed, also
+        while it waits; ValueError if timeout is negative or NaN, or the item's size is negative or larger than maxsize;
+        and what the sizer raises. If it raises, nothing was put.
         """
     def put_nowait(self, item: _T) -> None:
         """put(item, block=False)"""
     def put_front(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
-        """Put an item at the head of this sub-queue: it is the next one got from it. Waits and raises as put does."""
+        """Put an item at the head of this sub-queue, so that it is the next one. Waits and raises like put."""
     def put_many(self, items: Iterable[_T], block: bool = True, timeout: float | None = None) -> int:
         """Append all items of an iterable in order and return how many there were.
 
-        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) become visible to getters at once, as
-        far as capacity allows. Of another iterable at most one item is consumed that is not put. timeout is for the
-        whole call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an
-        item, the exception's `count` is the number of items that were put; they stay. An exception of the iterable or
-        of the sizer passes through; the items before it are put.
+        The items of a list or tuple (for an IndexMultiQueue, of an int64 buffer or Arrow array) become visible to
+        getters together, as many as fit. Another iterable is read one item at a time. timeout is for the whole call. If
+        it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item, the
+        exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items before
+        it were put.
         """
     async def aput(self, item: _T) -> None:
         """put for coroutines of asyncio and trio. Cancelling it before it returns puts nothing."""
     def qsize(self) -> int:
-        """The number of items at one instant, whether the sub-queue is enabled or not."""
+        """Return the number of items, whether the sub-queue is enabled or not."""
     @property
     def size(self) -> int:
         """The sum of the sizes of its items, at one instant; qsize() without a sizer."""
     def remaining(self) -> int | None:
-        """How many items, or with a sizer what sum of sizes, fit at this moment; >= 0. None: there is no limit."""
+        """Return how many items, or with a sizer what total size, would fit now. None: there is no limit."""
     def empty(self) -> bool:
-        """Whether it has no item."""
+        """Return whether there is no item."""
     def full(self) -> bool:
-        """Whether put would have to wait; with a sizer, for an item of a size > 0."""
+        """Return whether put would have to wait; with a sizer, for an item of a size > 0."""
     def __iter__(self) -> Iterator[_T]: ...
     def __contains__(self, item: object, /) -> bool: ...
     def discard(self, item: object) -> bool:
-        """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while
-        iterating.
+        """Remove the first item that is or equals `item`, and return whether there was one. Compares without a lock;
+        safe while iterating.
         """
     def clear(self) -> int:
-        """Remove all items at one instant and return how many there were. They count as done."""
+        """Remove all items and return how many there were. They count as done."""

@@ -8,12 +8,12 @@ from manytail._entries import EntryQueue, _QueueOptions
 _T = TypeVar("_T")
 
 class PriorityEntryQueue(EntryQueue[_T]):
-    """As many strict FIFOs as `levels`, the most urgent first.
+    """An EntryQueue with priorities: entries of the biggest priority are delivered first, in order of arrival.
 
-    mapping="jms": priorities map to levels as in AMQP 0-10 and JMS, bigger is more urgent; with fewer than 10 levels
-    the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). An arrival ahead of a
-    subscription's cursor moves that cursor back. ValueError: levels < 1 or > 65535, an unknown mapping. TypeError:
-    levels is no int. Options, progress and source as EntryQueue.
+    levels: the number of priorities, 10 by default. mapping="jms", the default: as in AMQP 0-10 and JMS; with fewer
+    than 10 levels, the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). Raises
+    ValueError if levels is < 1 or > 65535 or the mapping unknown, and TypeError if levels is no int. Other options,
+    progress and source are those of EntryQueue.
     """
     def __init__(
         self,
@@ -28,21 +28,22 @@ class PriorityEntryQueue(EntryQueue[_T]):
         """The number of levels."""
 
 class SortedEntryQueue(EntryQueue[_T]):
-    """Ascending by key, equal keys in order of arrival. A put makes O(log n) comparisons.
+    """An EntryQueue in ascending order of a key. Entries with equal keys keep their order of arrival.
 
-    key: a callable of the item, run once per put, before anything is linked. If key or `<` raises, put raises that and
-    puts nothing. No lock is held while they run. TypeError: key is not callable. Options and progress as EntryQueue.
+    key: a function of the item, called once per put, without a lock. A put makes O(log n) comparisons. If key or `<`
+    raises, put raises that error and puts nothing. Raises TypeError if key is not callable. Other options and progress
+    are those of EntryQueue.
     Source: binary search in a two-level B+ tree (_eq_sorted.pxd).
     """
     def __init__(self, name: str = "", *, key: Callable[[_T], Any], **options: Unpack[_QueueOptions[_T]]) -> None: ...
 
 class LastValueQueue(EntryQueue[_T]):
-    """\
-    A put appends an entry and removes the older entry of its key if that is AVAILABLE or HELD; an ACQUIRED older one is
-    dropped when it is released. QueueStats.dropped counts both. A replacement needs no free slot in a full queue.
+    """An EntryQueue that keeps only the last entry of each key: a put removes the older entry of its key.
 
-    key: a callable of the item, run without any lock, once per put; its result must be hashable. None: the entry is
-    never replaced. TypeError: key is not callable. Options, progress and source as EntryQueue.
+    key: a function of the item, called once per put, without a lock. Its result must be hashable; an entry with the key
+    None is never replaced. If a subscription holds the older entry, that is dropped when it is released.
+    QueueStats.dropped counts replaced entries. A replacement needs no free slot in a full queue. Raises TypeError if
+    key is not callable. Other options, progress and source are those of EntryQueue.
     """
     def __init__(
         self, name: str = "", *, key: Callable[[_T], Hashable | None], **options: Unpack[_QueueOptions[_T]]

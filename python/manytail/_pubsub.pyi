@@ -12,18 +12,17 @@ _T = TypeVar("_T")
 
 @disjoint_base
 class PubSubQueue(Generic[_T]):
-    """Every message is processed once by every subscriber that is subscribed when it is published.
+    """Publish and subscribe: every message reaches every subscriber that is subscribed when it is published.
 
-    Publishing, consuming, subscribing and unsubscribing do not block each other. A message is freed when every
-    subscriber that expects it has passed it. Sequence numbers start at 0 and have no gaps; every subscriber sees this
-    one order.
+    All subscribers see the messages in the same order, each at its own pace. A message is freed when the last
+    subscriber that gets it has got it. Sequence numbers start at 0 and have no gaps. Publishing, getting, subscribing
+    and unsubscribing do not block each other.
 
-    maxsize: the largest lag, in messages, of the slowest subscriber; <= 0: no limit. slow: what a publish does that
-    would exceed it:
-        "block": it waits.
+    maxsize: how many messages the slowest subscriber may be behind; <= 0: no limit. slow: what publish does beyond
+    that: "block", the default: it waits.
         "raise": it raises Full at once, whatever `block` is.
-        "drop_oldest": it moves the slowest subscriber past the oldest message. The next get of that subscriber takes
-        nothing and raises Lagged, with the number of messages that it missed. Others lose nothing.
+        "drop_oldest": the slowest subscriber loses its oldest message. Its next get raises Lagged, with the number of
+        messages that it missed. Others lose nothing.
 
     Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
     slowest. Without subscribers a message is not kept. subscribe is O(1), or O(subscribers) if it begins at an old
@@ -47,71 +46,77 @@ class PubSubQueue(Generic[_T]):
     def publish(self, item: _T, block: bool = True, timeout: float | None = None) -> int:
         """Publish one message and return its sequence number.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: no free slot in time, because the slowest subscriber lags by maxsize. ShutDown: the queue was shut down;
-        also while waiting. ValueError: timeout is negative or NaN. Nothing is published when it raises, with one
-        exception: if there is no memory for the number, MemoryError comes after the message is published.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Full if the slowest subscriber is still maxsize messages behind after that time, ShutDown if the queue is
+        shut down, also while it waits, and ValueError if timeout is negative or NaN. If it raises, nothing was
+        published, with one exception: if there is no memory for the number, MemoryError comes after the message was
+        published.
         """
     def publish_many(self, items: Iterable[_T], block: bool = True, timeout: float | None = None) -> int:
         """Publish all items of an iterable in order and return how many there were.
 
-        Lists and tuples are published as one run, as far as maxsize allows: their sequence numbers are consecutive, and
-        subscribers see them at once. Of another iterable at most one item is consumed beyond those published. timeout
-        is for the whole call. If it raises Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number
-        of items that were published. An exception of the iterable passes through; the items before it are published.
+        The items of a list or tuple are published together, as many as maxsize allows: their sequence numbers are
+        consecutive. Another iterable is read one item at a time. timeout is for the whole call. If it raises Full,
+        ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
+        iterable raises, the items before it were published.
         """
     async def apublish(self, item: _T) -> int:
         """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
     def subscribe(self, *, start: Literal["next", "oldest"] | int = "next") -> Subscriber[_T]:
-        """A new subscriber. Close it, or use it in a `with` block. After a shutdown it can get what is retained.
+        """Create a subscriber. Close it, or use it in a `with` block. After a shutdown it can get messages that are
+        retained.
 
-        start: "next" begins with the next message to be published, "oldest" with the oldest retained one, an int with
-        the message of that sequence number. ValueError: that message is neither retained nor the next one, or start is
-        another str. TypeError: start is of another type.
+        start: where it begins: "next", the default, with the next message that is published; "oldest" with the oldest
+        retained one; an int with the message of that sequence number. Raises ValueError if that message is neither
+        retained nor the next one, or for another str, and TypeError for another type.
         """
     @property
     def subscribers(self) -> int:
-        """How many are subscribed."""
+        """The number of subscribers."""
     def qsize(self) -> int:
-        """The number of messages that a subscriber expects. Other threads may have changed it when this returns."""
+        """Return the number of messages that at least one subscriber has not got yet."""
     def shutdown(self, immediate: bool = False) -> None:
-        """Accept no more messages: publish raises ShutDown, get drains the messages and then raises it. immediate=True
-        drops all messages that were not taken. Wakes all waiting calls.
+        """Accept no more messages: publish raises ShutDown. get returns what is left and then raises ShutDown.
+        immediate=True drops the messages that are left. Wakes all waiting calls.
         """
     @property
     def is_shutdown(self) -> bool:
         """True from the first shutdown() on."""
     def stats(self) -> PubSubStats:
-        """PubSubStats: messages retained, published and dropped, subscribers, and the lag of the slowest."""
+        """Return a PubSubStats: messages retained, published and dropped, subscribers, and the lag of the slowest
+        one.
+        """
 
 @final
 class Subscriber(Generic[_T]):
-    """One reader of a PubSubQueue. Made by PubSubQueue.subscribe only.
+    """\
+    Gets the messages of a PubSubQueue. Create it with PubSubQueue.subscribe, and close it or use it in a `with` block.
 
-    Threads that share a Subscriber share its messages: each goes to one of them. A context manager and an iterable.
-    Collected unclosed, it closes itself with a ResourceWarning.
+    If several threads share a Subscriber, each message goes to one of them. Iterating gets messages until get would
+    raise ShutDown or ClosedError. If it is garbage-collected before it was closed, it closes itself with a
+    ResourceWarning.
     Progress: as the queue's. Source: as the queue's.
     """
     def __init__(self, *args: object, **options: object) -> None: ...  # raises: PubSubQueue.subscribe() makes them
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> NoReturn: ...
     def get(self, block: bool = True, timeout: float | None = None) -> _T:
-        """Take the next message, waiting for one if need be.
+        """Return the next message. Waits for one if there is none.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ClosedError: the subscriber was closed. Lagged:
-        messages were dropped; raised once, the next call takes a message. ValueError: timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no message came in time, ShutDown if the queue is shut down and no message is left, ClosedError
+        if the subscriber is closed, and ValueError if timeout is negative or NaN. Raises Lagged once after messages
+        were dropped; the next call returns a message.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[_T]:
-        """A list of up to max_items messages in order: waits for the first as get does, then takes what is there.
-        max_items <= 0: [] at once. Errors as get; nothing is taken then.
+        """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are there.
+        If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds, counted from the first message, for which it waits for more before it returns fewer than
-        max_items. It takes no message before that wait has ended, so an exception, for instance of a signal handler,
-        loses none. The timeout, a shutdown, and as many messages as maxsize allows end the wait too, and what is there
-        is returned; closing ends it with ClosedError. block=False ignores linger. ValueError: linger is negative or
+        linger: seconds after the first message for which it waits for more. It returns earlier with max_items messages,
+        or as many as maxsize allows, at the timeout and at a shutdown; closing raises ClosedError. It takes no message
+        before that, so an exception loses none. block=False ignores linger. Raises ValueError if linger is negative or
         NaN.
         """
     async def aget(self) -> _T:
@@ -124,16 +129,16 @@ class Subscriber(Generic[_T]):
     def __exit__(self, *exc: object) -> None: ...
     @property
     def position(self) -> int:
-        """The sequence number of the message that its next get returns, or after close would have returned."""
+        """The sequence number of the message that the next get returns; after close, that it would have returned."""
     @property
     def lag(self) -> int:
-        """How many messages it can get: published for it, not taken and not dropped. 0 after close."""
+        """The number of messages that it can get now; 0 after close."""
     @property
     def closed(self) -> bool:
         """Whether close() was called."""
     def close(self) -> None:
-        """Unsubscribe. Messages that it has not taken are freed; waiting and later gets raise ClosedError.
-        Idempotent.
+        """Unsubscribe. Messages that it has not got are freed, and waiting and later gets raise ClosedError. May be
+        called again.
         """
 
 @final

@@ -34,14 +34,14 @@ class SimpleQueue(Fifo[_T]):
     """
     def __init__(self) -> None: ...
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
+        """Append an item. Never waits; block and timeout exist for compatibility with Queue, and are ignored."""
     def put_nowait(self, item: _T) -> None:
         """put(item)"""
     def get(self, block: bool = True, timeout: float | None = None) -> _T:
-        """Take the next item, waiting for one if the queue is empty.
+        """Remove and return the next item. Waits for one if the queue is empty.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ValueError: timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, and ValueError if timeout is negative or NaN.
         """
     def get_nowait(self) -> _T:
         """get(block=False)"""
@@ -86,19 +86,20 @@ class BaseQueue(Fifo[_T]):
     def _put(self, item: _T) -> None: ...
     def _get(self) -> _T: ...
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item, waiting for a free slot if the queue is full.
+        """Append an item. Waits for a free slot if the queue is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Without maxsize both are
-        ignored. Full: no free slot in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout
-        is negative or NaN. Nothing is put when it raises.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize both
+        are ignored. Raises Full if there is no free slot in time, ShutDown if the queue is shut down, also while it
+        waits, and ValueError if timeout is negative or NaN. If it raises, nothing was put.
         """
     def put_nowait(self, item: _T) -> None:
         """put(item, block=False)"""
     def get(self, block: bool = True, timeout: float | None = None) -> _T:
-        """Take the next item, waiting for one if the queue is empty.
+        """Remove and return the next item. Waits for one if the queue is empty.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
+        negative or NaN.
         """
     def get_nowait(self) -> _T:
         """get(block=False)"""

@@ -10,11 +10,11 @@ _T = TypeVar("_T")
 
 @final
 class Subscription(Generic[_T]):
-    """One consumer's view of a queue: its filters, its credit, and the entries that it holds. Usable from several
-    threads. Closing it releases what it holds, each entry at its old place.
+    """Gets entries of a queue, and holds them until they are acked, released or rejected. Create it with
+    EntryQueue.subscribe, and close it or use it in a `with` block: that releases what it holds, to the old places.
 
-    Made by EntryQueue.subscribe. A context manager and an iterable: iteration ends where get would raise ShutDown or
-    ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
+    Several threads may share it. Iterating gets entries until get would raise ShutDown or ClosedError. If it is
+    garbage-collected before it was closed, it closes itself with a ResourceWarning.
     Progress: as the queue's. Source: as the queue's.
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -23,22 +23,23 @@ class Subscription(Generic[_T]):
     def __del__(self) -> None: ...
     def _may_be_forgotten(self) -> None: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
-        """Acquire the first AVAILABLE entry in the order that it wants and may take, waiting for one if need be.
+        """Return the first available entry that this subscription wants and may have. Waits for one if there is none,
+        if prefetch is used up, and while it is suspended.
 
-        Without credit, or suspended, it waits too. timeout: seconds for the whole call; None waits for ever.
-        block=False does not wait. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left.
-        ClosedError: the subscription is closed. ValueError: timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
+        nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
+        and ValueError if timeout is negative or NaN.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
-        """A list of up to max_items entries, or as many as its credit allows: waits for the first as get does, then
-        takes what is there. max_items <= 0: [] at once. Errors as get.
+        """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
+        takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds, counted from the first entry, for which it waits for more before it returns fewer than
-        max_items. The timeout, a shutdown, closing and the end of its credit end that wait too. An exception, for
-        instance of a signal handler, first releases what it has. block=False ignores linger. ValueError: linger is
-        negative or NaN.
+        linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
+        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception interrupts it, as of a
+        signal handler, the entries are released. block=False ignores linger. Raises ValueError if linger is negative or
+        NaN.
         """
     async def aget(self) -> Entry[_T]:
         """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
@@ -47,25 +48,27 @@ class Subscription(Generic[_T]):
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
     def ack_up_to(self, entry: Entry[_T]) -> int:
-        """Ack all entries that it got no later than that entry and holds. Returns how many; 0: it does not hold it."""
+        """Ack that entry and all entries that were got before it and are still held. Returns their number; 0 if that
+        entry is not held.
+        """
     prefetch: int
     @property
     def unacked(self) -> int:
-        """How many entries it holds."""
+        """The number of entries that it holds."""
     def suspend(self) -> None:
-        """Let get wait, whatever is there, until resume()."""
+        """Make get wait, even if there are entries, until resume()."""
     def resume(self) -> None:
         """Undo suspend()."""
     @property
     def interest(self) -> Literal["interested", "notified", "not_interested", "non_acquiring", "closed"]:
-        """One of: "interested": open, not suspended, with credit. "not_interested": suspended or without credit.
-        "notified": interested, and a notified waiter has not tried again. "non_acquiring": it browses. "closed".
+        """"interested": it would take another entry. "not_interested": it is suspended, or prefetch is used up.
+        "notified": a waiting get was woken and has not run yet. "non_acquiring": it browses. "closed".
         """
     @property
     def closed(self) -> bool:
         """True from close() on."""
     def close(self) -> None:
-        """Release what it holds; waiting and later gets raise ClosedError. Idempotent."""
+        """Release what it holds. Waiting and later gets raise ClosedError. May be called again."""
 
 @final
 class EntryIterator(Generic[_T]):

@@ -12,7 +12,7 @@ if sys.version_info >= (3, 13):
 else:
 
     class ShutDown(Exception):
-        """Raised by a put after shutdown, and by a get after shutdown once the queue is empty."""
+        """The queue is shut down: put raises it at once, get when the queue is empty."""
 
         def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
             super().__init__(*args)
@@ -26,15 +26,15 @@ class ManytailError(Exception):
 
 
 class ExclusiveError(ManytailError):
-    """A subscription was refused: another one is exclusive, or the refused one wanted to be."""
+    """subscribe() was refused, because this or another open subscription is exclusive."""
 
 
 class ClosedError(ManytailError, RuntimeError):
-    """Use of a closed subscription, channel, connection or executor."""
+    """The subscription, channel, connection or executor is closed."""
 
 
 class Lagged(ManytailError):
-    """A slow subscriber missed `missed` messages since the last Lagged. Its next get returns the oldest one kept."""
+    """The subscriber was too slow and lost `missed` messages. Its next get returns the oldest message that is left."""
 
     def __init__(self, missed: int) -> None:
         super().__init__(missed)

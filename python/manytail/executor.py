@@ -51,19 +51,19 @@ _sleeps_through_ctrl_c = sys.platform == "win32" and sys.version_info < (3, 14)
 
 
 class KeyedExecutor(Executor):
-    """Runs calls in up to max_workers threads; the lanes of its keys are served by weighted round robin.
+    """An executor with a lane for each key: lanes take turns, and the calls of a lane can run in order.
 
-    max_workers: as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: how many calls of a lane may
-    run at a time, for each lane that has no max_running of its own (1: the calls of every key in order; 0: no limit).
-    max_pending: how many calls may wait in all lanes together (0: no limit). When as many wait, `submit` waits for a
-    free slot, except in a worker of this executor. thread_name_prefix, initializer, initargs: as of ThreadPoolExecutor;
-    if the initializer raises, pending and later calls get BrokenThreadPool.
+    max_workers: the number of threads, as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: the
+    number of concurrent calls of each lane that has no max_running of its own; 1 runs the calls of each key in order,
+    0, the default, means no limit. max_pending: how many calls may wait in all lanes together; 0, the default, means no
+    limit. If that many wait, `submit` waits too, except in a worker of this executor. thread_name_prefix, initializer,
+    initargs: as of ThreadPoolExecutor; if the initializer raises, pending and later calls get BrokenThreadPool.
 
-    Fair: per round of the round robin each lane of one priority has `weight` calls started, whatever the backlog of
-    the others. Futures are those of concurrent.futures; cancel() frees the slot at once. After fork the child has an
-    idle executor: what was pending or running stays with the parent. Progress: blocking. ValueError, TypeError: an
-    argument is out of range, or of another type. Pass it to loop.run_in_executor: loop.set_default_executor takes only
-    asyncio's own kind, the standard library's ThreadPoolExecutor.
+    In each round, every lane of the same priority starts `weight` calls, however long the others' backlogs are. Futures
+    are those of concurrent.futures; cancel() frees the slot at once. After a fork the child has an idle executor; what
+    was pending or running belongs to the parent. It works with loop.run_in_executor, but loop.set_default_executor
+    accepts only the standard library's ThreadPoolExecutor. Raises ValueError or TypeError for a bad argument. Progress:
+    blocking.
 
     >>> with KeyedExecutor(4, per_key=1) as executor:               # the calls of a key run one at a time, in order
     ...     orders = executor.lane("customer 7")
@@ -116,15 +116,16 @@ class KeyedExecutor(Executor):
         max_pending: int = UNSET,
         max_running: int = UNSET,
     ) -> Lane:
-        """The lane of that key, made on first use (priority 0, weight 1, no limits but per_key). Options that are
-        passed are set on the lane, all of them or none, and stay until the lane is shut down. lane(None) is the lane
-        of no key, which `submit` uses.
+        """Return the lane of a key; it is created on first use, with priority 0, weight 1 and no limits but per_key.
+        Options that you pass are set on the lane, all of them or none, and stay until the lane is shut down. `submit`
+        of the executor uses lane(None).
 
-        priority: lower first. weight: calls per round of the round robin. max_running: how many of its calls may run
-        at a time (0: no limit); with 1 they run one at a time, in submission order. max_pending: how many may wait (0:
-        no limit); a full lane makes `submit` wait, except in a worker of this executor. A lane that was given options,
-        or is paused, is kept; any other is dropped when it is idle and nothing refers to it. `==` of keys runs with no
-        lock held. ValueError: weight < 1. TypeError: an option is no int, or the key cannot be hashed."""
+        priority: lower first. weight: calls per round. max_running: concurrent calls of the lane; 1 runs them in
+        submission order, 0 means no limit. max_pending: how many calls may wait in the lane; 0: no limit. If it is
+        full, `submit` waits, except in a worker of this executor. A lane with options, or one that is paused, is kept;
+        any other is dropped when it is idle and nothing refers to it. Keys are compared without a lock. Raises
+        ValueError if weight < 1, and TypeError if an option is no int or the key cannot be hashed.
+        """
         lane = self._lanes.get(key, self._make_lane)
         if any(option is not UNSET for option in (priority, weight, max_pending, max_running)):
             lane._give(priority=priority, weight=weight, max_pending=max_pending, max_running=max_running)
@@ -134,7 +135,7 @@ class KeyedExecutor(Executor):
         return Lane(self._workers.pool, self, key)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Schedule fn(*args, **kwargs) in the lane of no key. Waits and raises as Lane.submit does."""
+        """Schedule fn(*args, **kwargs) in the lane of None. Waits and raises like Lane.submit."""
         while True:
             lane = self._no_key
             if lane.closed:
@@ -155,19 +156,20 @@ class KeyedExecutor(Executor):
         order: _Order = "input",
         buffersize: int | None = None,
     ) -> Iterator[_T]:
-        """An iterator over fn(*items) for the items of the iterables, until the shortest one ends.
+        """Return an iterator over fn(*items) for the items of the iterables, until the shortest one ends.
 
-        Submits up to buffersize calls at once (None: 4 x max_workers). Each result that is taken then pulls one more
-        item. order="completion": results come as calls end. timeout: seconds since the call of map, for all results;
-        TimeoutError after that. The iterator raises what a call raises. After that, and when it is closed, it cancels
-        the calls that it submitted; closed before its first result, it cancels nothing. An exception of an iterable is
-        raised in its place: after the results of the items pulled before it. chunksize is ignored."""
+        buffersize: how many calls it submits ahead; None: 4 x max_workers. Each result that you take lets it submit one
+        more. order="completion": results come as calls finish. timeout: seconds from the call of map for all results;
+        then TimeoutError. If a call raises, the iterator raises that. Then, and when it is closed, it cancels the calls
+        that it submitted; if it is closed before its first result, it cancels nothing. If an iterable raises, that is
+        raised after the results of the items before it. chunksize is ignored.
+        """
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls: submit raises RuntimeError, also where it waits. Paused lanes resume. Pending calls run,
-        unless cancel_futures cancels them. wait: until all calls and threads have ended. RuntimeError: wait in one of
-        these threads."""
+        """Accept no more calls: submit raises RuntimeError, also where it waits. Paused lanes are resumed. Pending
+        calls run, or are cancelled with cancel_futures=True. wait=True waits until all calls and threads have ended; it
+        raises RuntimeError in one of these threads."""
         self._workers.end(cancel_futures)
         if wait:
             if self._workers.pool.serves():  # not `threads`: that does not have the thread of a first call yet
@@ -189,9 +191,10 @@ class KeyedExecutor(Executor):
 
 
 class Lane(_workpool.Lane, Executor):
-    """The lane of a key of a KeyedExecutor: its calls, and itself an executor. KeyedExecutor.lane() makes them.
+    """The calls of one key in a KeyedExecutor. It is an executor too. Create it with KeyedExecutor.lane().
 
-    priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's."""
+    priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's.
+    """
 
     __slots__ = ("_lifetime",)  # not in __dict__: without the GIL only the thread that made a __dict__ frees it
 
@@ -207,7 +210,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def priority(self) -> int:
-        """Lower goes first. A new one moves the lane to the end of the round robin of that priority."""
+        """Lanes with lower numbers are served first. A new priority moves the lane to the end of its round robin."""
         return super().priority
 
     @priority.setter
@@ -216,7 +219,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def weight(self) -> int:
-        """Calls per round of the round robin. A new one counts from the lane's next round."""
+        """Calls per round. A new weight applies from the lane's next round on."""
         return super().weight
 
     @weight.setter
@@ -225,7 +228,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def max_running(self) -> int:
-        """Calls of this lane that may run at a time; 0 or less: no limit."""
+        """Concurrent calls of this lane; 0 or less: no limit."""
         return super().max_running
 
     @max_running.setter
@@ -247,13 +250,12 @@ class Lane(_workpool.Lane, Executor):
                 executor._kept.discard(self)
 
     def pause(self) -> None:
-        """Calls wait until resume(); those that run continue. The lane is kept until resume(). RuntimeError: it was
-        shut down."""
+        """Start no more calls until resume(). Running calls continue. Raises RuntimeError if the lane was shut down."""
         super().pause()
         self._keep()
 
     def resume(self) -> None:
-        """Calls run again."""
+        """Start calls again."""
         super().resume()
         executor = self._executor()
         if executor is not None and not self._given:
@@ -274,8 +276,8 @@ class Lane(_workpool.Lane, Executor):
         return _map(self, self._max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End this lane only. submit to it raises RuntimeError, and the key may be used again, by a new lane without
-        options. A paused lane resumes. wait: until its calls have run. RuntimeError: wait in a call of this lane."""
+        """Shut down this lane only: submit raises RuntimeError, and executor.lane(key) creates a new lane. A paused
+        lane is resumed. wait=True waits until its calls have run; it raises RuntimeError in a call of this lane."""
         self._end(resume=not cancel_futures)
         executor = self._executor()
         if executor is not None:

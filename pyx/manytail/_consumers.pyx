@@ -199,12 +199,12 @@ async def _aget_from(credit, subs, owner):
 @cython.no_gc_clear
 cdef class Consumer(Root):
     """Consumer(*, prefetch=0, priority=0)\n--\n
-    One consumer of several queues: blocks on all of them, takes entries from them in round robin, has one credit for
-    all.
+    Gets entries from several queues at once, in round robin.
 
-    prefetch: how many entries it may hold unacked, of all its queues; 0: no limit. priority: of all its subscriptions,
-    bigger first. A context manager and an iterable. Collected unclosed, it closes itself with a ResourceWarning.
-    ValueError: prefetch < 0. Source: the ConsumerTarget of Qpid's consumer-queue design.
+    prefetch: how many unacked entries it may hold, over all queues; 0: no limit. priority: the priority of all its
+    subscriptions; bigger first. Close it, or use it in a `with` block; if it is garbage-collected before, it closes
+    itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the ConsumerTarget of Qpid's
+    consumer-queue design.
     Progress: as the queues'.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
@@ -277,8 +277,9 @@ cdef class Consumer(Root):
             self.credit.replace(found, tuple([it for it in found if not is_closed(&(<Subscription>it).s)]))
 
     def subscribe(self, queue, **options):
-        """A subscription of this consumer to one more queue. Options and errors as EntryQueue.subscribe, without
-        prefetch and priority, which are the consumer's. ClosedError: the consumer is closed."""
+        """Subscribe to one more queue and return the subscription. Options and errors are those of
+        EntryQueue.subscribe, except prefetch and priority, which belong to the consumer. Raises ClosedError if the
+        consumer is closed."""
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
         self.check_open()
@@ -299,16 +300,17 @@ cdef class Consumer(Root):
         return it
 
     def get(self, block=True, timeout=None):
-        """Acquire the next entry of its queues in round robin, waiting for one if need be, also while it has no queue.
+        """Return the next entry of its queues, in round robin. Waits for one if there is none, also while it has no
+        queue.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Empty: nothing came in
-        time. ShutDown: all its queues are shut down and drained. ClosedError: it is closed, or listens. ValueError:
-        timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
+        nothing came in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or
+        listens, and ValueError if timeout is negative or NaN."""
         return get_from(self.credit, None, self, deadline_from(block, timeout), False)
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A list of up to max_items entries: waits for the first as get does, then takes what is there. max_items <= 0:
-        [] at once. Errors as get. linger: as Subscription.get_many."""
+        """Return a list of up to max_items entries. Waits for the first one, then takes all that are there. If
+        max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
         cdef int64_t deadline, end = ONCE
         cdef list out = []
@@ -348,11 +350,10 @@ cdef class Consumer(Root):
         self.close()
 
     def listen(self, callback, *, executor):
-        """Call callback(entry) for every entry, one call at a time, on the executor, which has submit(). The callback
-        acks the entry. If it raises, sys.unraisablehook is called, and the entry is released unless its delivery has
-        ended. get raises ClosedError from then on. It ends when all its queues are shut down and drained, or at
-        close(). TypeError: callback is not callable, or executor has no submit(). ClosedError: it is closed, or listens
-        already."""
+        """Call callback(entry) for every entry, one call at a time, on an executor. The callback must ack the entry. If
+        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From now on
+        get raises ClosedError. Listening ends when all queues are shut down and empty, or at close(). Raises TypeError
+        if callback is not callable or executor has no submit(), and ClosedError if it is closed or already listens."""
         if not callable(callback):
             raise TypeError(f"callback={callback!r}: expected a callable of an entry")
         if not hasattr(executor, "submit"):
@@ -369,7 +370,7 @@ cdef class Consumer(Root):
 
     @property
     def unacked(self):
-        """How many entries it holds, of all its queues."""
+        """The number of entries that it holds, over all its queues."""
         return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: statistics; may be stale
 
     cdef int set_suspended(self, bint suspended) except -1:
@@ -379,7 +380,7 @@ cdef class Consumer(Root):
         return self.credit.notify()
 
     def suspend(self):
-        """Let get wait, whatever is there, until resume()."""
+        """Make get wait, even if there are entries, until resume()."""
         self.set_suspended(True)
 
     def resume(self):
@@ -388,7 +389,7 @@ cdef class Consumer(Root):
 
     def close(self):
         """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
-        for a running call of listen(), except from inside it. Idempotent."""
+        for a running callback of listen(), except inside it. May be called again."""
         mt_store_relaxed_u32(&self.closed_, 1)      # relaxed because: see is_open()
         with cython.critical_section(self):
             listener = self.listener

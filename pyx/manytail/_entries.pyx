@@ -106,13 +106,12 @@ cdef class Extra:
 @cython.embedsignature.format("clinic")
 cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
-    A handle of one entry: of its place in the strict order of its queue.
+    A handle of one entry and its place in the strict order of its queue.
 
-    get returns a handle of one delivery. ack, release, reject, lock and unlock act only for that delivery, by one
-    atomic compare-and-swap. A delivery ends by the first ack, release or reject, if its subscription closes, and if
-    expiry, purge or overflow takes the entry away. After that these calls return False and change nothing, even if
-    another subscription holds the entry. On handles from put() and browse() they always return False. Handles of one
-    entry are equal and hash alike. A handle can always be read, and keeps no other entry alive.
+    get returns a handle for one delivery: the time from that get until ack, release or reject. The delivery also ends
+    if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that ack, release,
+    reject, lock and unlock return False and change nothing, even if another subscription holds the entry now. They
+    always return False on handles from put() and browse(). Handles of the same entry are equal.
     Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
 
     def __init__(self):
@@ -136,7 +135,7 @@ cdef class Entry:
 
     @property
     def queue(self):
-        """The queue it was put into."""
+        """The queue of the entry."""
         return self.q
 
     @property
@@ -161,7 +160,7 @@ cdef class Entry:
 
     @property
     def priority(self):
-        """As given to put."""
+        """The priority given to put."""
         return self.e.priority
 
     @property
@@ -171,7 +170,7 @@ cdef class Entry:
 
     @property
     def deliveries(self):
-        """How often the entry was delivered to an acquiring subscription."""
+        """How often the entry was delivered. Browsing does not count."""
         return word_delivery(entry_word(&self.e.word))
 
     @property
@@ -188,18 +187,19 @@ cdef class Entry:
         return expires / 1e9 if expires else None
 
     def ack(self):
-        """ACQUIRED -> DEQUEUED -> DELETED. False: this delivery has ended, nothing changed."""
+        """Finish the entry and remove it from the queue. Returns False if this delivery has already ended; nothing
+        changes then."""
         return end_delivery(self, ACKED)
 
     def reject(self):
-        """ACQUIRED -> DEQUEUED -> DELETED; the entry goes to the dead letter if there is one. False: this delivery has
-        ended, nothing changed."""
+        """Remove the entry from the queue as failed: it goes to the dead letter, if there is one. Returns False if this
+        delivery has already ended."""
         return end_delivery(self, REJECTED)
 
     def release(self, *, delay=0.0):
-        """ACQUIRED -> AVAILABLE (or HELD for `delay` seconds), at its old place in the order. If deliveries >=
-        max_deliveries, it goes to the dead letter instead. False: this delivery has ended, nothing changed. ValueError:
-        delay is negative or NaN."""
+        """Give the entry back to its old place in the order, so that it is delivered again, after `delay` seconds. If
+        deliveries >= max_deliveries, it goes to the dead letter instead. Returns False if this delivery has already
+        ended. Raises ValueError if delay is negative or NaN."""
         cdef int64_t span = span_argument("delay", delay, True)
         cdef effects fx
         cdef entry_queue *q = self.q.q
@@ -215,7 +215,8 @@ cdef class Entry:
         return bool(done)
 
     def unlock(self):
-        """Let expiry, purge and overflow take the entry away. False: this delivery has ended, or it is not locked."""
+        """Allow expiry, purge and overflow to remove the entry. Returns False if this delivery has ended or is not
+        locked."""
         cdef effects fx
         cdef entry_queue *q = self.q.q
         if self.delivery == 0 or not word_has_delivery(entry_word(&self.e.word), self.delivery):
@@ -226,7 +227,7 @@ cdef class Entry:
         return done
 
     def lock(self):
-        """Undo unlock(): only the holder may end the delivery. True also if it was locked. False: it has ended."""
+        """Undo unlock(). Returns whether the entry is still yours; False if this delivery has ended."""
         return self.delivery != 0 and bool(entry_lock(&self.e.word, self.delivery))
 
 
@@ -336,22 +337,20 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
 cdef class EntryQueue(Root):
     """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
     dead_letter=None, groups=None)\n--\n
-    Strict FIFO of entries, kept through acquire and release. Competing, browsing, selecting, exclusive, prioritised
-    subscriptions; credit; time to live; delivery limit; dead letters; message groups; overflow policies.
+    A queue in strict order, with acknowledgement: an entry keeps its place until it is acked. Subscribe to get entries.
 
-    maxsize: limit of depth(), in entries; <= 0: no limit.
-    overflow: what a put into a full queue does. "block": once a put finds depth() >= maxsize, every put waits (or
-    raises Full) until depth() <= floor(resume_at * maxsize). "reject": Full at once. "drop_oldest": drops AVAILABLE,
-    HELD or unlocked entries, the least urgent level first, in a level the oldest first; if there is none the queue
-    grows.
-    ttl: seconds from put until an entry expires; the shorter of the queue's and the entry's holds.
-    max_deliveries=N: a release with deliveries >= N goes to the dead letter; 0: no limit.
-    dead_letter: another EntryQueue, or a callable of (entry, reason). The callable runs in the thread whose call caused
-    it; for expired entries, in a daemon thread that runs these calls in order. A queue that is its own dead letter, or
-    a ring of such queues, drops an entry that overflow would bring back to a queue that it has left.
-    groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": from the first entry
-    that it gets until it closes. Other subscriptions do not get entries of the group.
-    ValueError, TypeError: an argument is not one of these.
+    maxsize: the limit of depth(), in entries; <= 0: no limit.
+    overflow: what put does if the queue is full. "block", the default: waits (or raises Full) until depth() <=
+    floor(resume_at * maxsize). "reject": raises Full at once. "drop_oldest": drops entries that no subscription holds,
+    or that are unlocked, the least urgent level first and the oldest first; if there is none, the queue grows.
+    ttl: seconds after which an entry expires; the shorter of the queue's and the entry's counts.
+    max_deliveries=N: an entry that is released after its N-th delivery goes to the dead letter; 0: no limit.
+    dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread whose call caused
+    it; for expired entries in a daemon thread, in order. If queues are each other's dead letters, an entry that
+    overflow would bring back to a queue that it has left is dropped.
+    groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": it owns the group
+    from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
+    Raises ValueError or TypeError for other arguments.
 
     Progress: blocking (one short lock per queue without the GIL); lock-free which call ends a delivery.
     Source: the strictly ordered queue of Qpid.
@@ -465,7 +464,7 @@ cdef class EntryQueue(Root):
 
     @property
     def maxsize(self):
-        """The limit of depth(); <= 0: none. May be assigned; raising it wakes putters."""
+        """The limit of depth(); <= 0: no limit. It may be assigned; raising it wakes waiting putters."""
         return maxsize_of(self.q)
 
     @maxsize.setter
@@ -486,14 +485,15 @@ cdef class EntryQueue(Root):
             origin=None, immediate=False):
         """Append an item and return a handle of its entry.
 
-        headers: a mapping for selectors, copied. priority: bigger is more urgent, for a PriorityEntryQueue.
-        ttl, delay: seconds from now until it expires, or is available. group: the message group, any hashable.
-        origin: subscriptions with the same origin (`is`) do not get it.
-        immediate: hand it to a subscription that waits for it at this moment, else put nothing and return None. It
-        overtakes none: while an earlier entry is left that the subscription would get first, that is None too.
-        block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits for ever.
-        Full: no free slot (in time). ShutDown: the queue was shut down. ValueError: ttl <= 0, delay or timeout negative
-        or NaN, delay with immediate. TypeError: an option of another type. Nothing is put when it raises."""
+        headers: a mapping for selectors; it is copied. priority: for a PriorityEntryQueue; bigger is more urgent.
+        ttl: seconds until it expires. delay: seconds until it is available. group: the message group, any hashable.
+        origin: subscriptions with the same origin (compared with `is`) do not get it.
+        immediate=True: gives the item to a subscription that is waiting for it now; otherwise puts nothing and returns
+        None. It does not overtake an earlier entry that this subscription would get first.
+        block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits without limit.
+        Raises Full if there is no free slot in time, ShutDown after shutdown(), ValueError if ttl <= 0, delay or
+        timeout is negative or NaN, or delay is given with immediate, TypeError for an option of another type. If it
+        raises, nothing was put."""
         cdef search_range found
         if immediate:
             return self.put_immediate(item, block, timeout, headers, priority, ttl, delay, group, origin)
@@ -715,9 +715,9 @@ cdef class EntryQueue(Root):
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
-        """Put each item of an iterable, with the same options (of put: headers, priority, ttl, delay, group, origin),
-        and return how many there were. If it raises Full, ShutDown or KeyboardInterrupt, the exception's `count` is the
-        number of items that were put; they stay. timeout is for the whole call. Other exceptions as put."""
+        """Put each item of an iterable with the same options, and return how many there were. The options are headers,
+        priority, ttl, delay, group and origin of put. If it raises Full, ShutDown or KeyboardInterrupt, the exception's
+        `count` is the number of items that were put. timeout is for the whole call."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = given_options("put_many", options, PUT_MANY_OPTIONS)
         try:
@@ -1087,41 +1087,43 @@ cdef class EntryQueue(Root):
     # ---------------------------------------------------------------------------------------------------- subscriptions
     def subscribe(self, *, prefetch=0, selector=None, browse=False, exclusive=False, priority=0, start="oldest",
                   origin=None):
-        """A new subscription: a cursor into this queue's order.
+        """Create a subscription, through which you get entries.
 
-        prefetch: how many entries it may hold unacked; 0: no limit. selector: a callable of an entry, or a str in the
-        SQL-92 subset of JMS over headers. exclusive: no other subscription may be open. priority: while a subscription
-        with a bigger one is interested and wants an entry, others do not get it. start="newest": only entries that are
-        put later. origin: entries put with the same origin are not delivered to it. browse: it gets each AVAILABLE
-        entry at most once and acquires none. ExclusiveError: another one is, or this one would be, exclusive.
-        ValueError: a bad selector, with the position; prefetch < 0. TypeError: an option of another type."""
+        prefetch: how many unacked entries it may hold; 0: no limit. selector: which entries it gets: a function of an
+        entry, or a condition over the headers as a string, in the SQL-92 subset of JMS. exclusive=True: no other
+        subscription may be open. priority: entries go to the subscription with the biggest priority that wants them.
+        start="newest": only entries that are put later. origin: it does not get entries put with the same origin.
+        browse=True: it sees each available entry once and takes none. Raises ExclusiveError if this or another open
+        subscription is exclusive, ValueError for an invalid selector (with the position) or prefetch < 0, and TypeError
+        for an option of another type."""
         cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
         cdef int64_t rank = int_argument("priority", priority, "an int (bigger goes first)")
         return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
 
     def browse(self):
-        """Iterate over the AVAILABLE, HELD and ACQUIRED entries in order, each at most once. Weakly consistent: entries
-        that come or go during the iteration may or may not be seen."""
+        """Iterate over all entries in order: available ones, delayed ones, and those that subscriptions hold. Entries
+        that are put or removed during the iteration may or may not be seen."""
         self.run_due_timers()
         return makers.browse(self)
 
     # ------------------------------------------------------------------------------------------------------------ state
     def qsize(self):
-        """The number of AVAILABLE entries."""
+        """Return the number of available entries."""
         lock_order(self.q)
         cdef int64_t n = self.q.available
         unlock_order(self.q)
         return n
 
     def depth(self):
-        """The number of AVAILABLE, HELD and ACQUIRED entries."""
+        """Return the number of all entries: available, delayed, and held by subscriptions."""
         lock_order(self.q)
         cdef int64_t n = depth_of(self.q)
         unlock_order(self.q)
         return n
 
     def purge(self):
-        """Remove AVAILABLE, HELD and unlocked entries, without dead letters, and return how many there were."""
+        """Remove all entries that no subscription holds, or that are unlocked, without dead letters. Returns their
+        number."""
         cdef effects fx
         lock_for_effects(self.q, &fx)
         cdef int64_t n = locked_discard_all(self.q, PURGED, True, &fx)
@@ -1137,8 +1139,8 @@ cdef class EntryQueue(Root):
         return 0
 
     def maintain(self):
-        """Expire, or make available, what is due. The timer thread does it anyway while entries with a ttl or delay
-        exist. The dead letter of an expired entry may come a moment later."""
+        """Expire entries whose ttl has passed, and make those available whose delay has passed. A timer thread does
+        this anyway. The dead letter of an expired entry may follow a moment later."""
         self.run_due_timers()
         self.arm_timer()
 
@@ -1171,9 +1173,9 @@ cdef class EntryQueue(Root):
             unraisable(problem, self)
 
     def shutdown(self, immediate=False):
-        """Accept no more puts: put raises ShutDown. get works while something is left that it may take, then raises
-        ShutDown. ack, release and reject work, and a released entry can be got. immediate: AVAILABLE and HELD entries,
-        and all that are released later, go to the dead letter (DELETED) or are dropped. Wakes all waiting calls."""
+        """Accept no more items: put raises ShutDown. get returns what is left and then raises ShutDown. ack, release
+        and reject still work. immediate=True: entries that no subscription holds, and those that are released later, go
+        to the dead letter or are dropped. Wakes all waiting calls."""
         cdef effects fx
         lock_for_effects(self.q, &fx)
         locked_shutdown(self.q, bool(immediate), &fx)
@@ -1185,8 +1187,8 @@ cdef class EntryQueue(Root):
         return bool(is_shut(self.q))
 
     def interests(self):
-        """How many of its open subscriptions are in each state of Subscription.interest: a dict with all four. Together
-        they are stats().subscriptions. It looks at each of them, under the lock."""
+        """Return a dict with the number of open subscriptions in each of the four states of Subscription.interest. It
+        looks at each subscription, under the lock."""
         cdef int64_t[5] counts
         memset(counts, 0, sizeof(counts))
         lock_order(self.q)
@@ -1198,7 +1200,7 @@ cdef class EntryQueue(Root):
         return {INTERESTS[i]: counts[i] for i in range(4)}
 
     def stats(self):
-        """QueueStats: a consistent snapshot of the counters."""
+        """Return a Return a QueueStats: a consistent snapshot of the counters."""
         cdef entry_queue *q = self.q
         cdef int64_t available, acquired, held, subscriptions, born
         lock_order(q)

@@ -73,12 +73,12 @@ cdef object numpy_array(int64_t n):
 @cython.binding(False)
 @cython.embedsignature.format("clinic")
 cdef class IndexMultiQueue(MultiQueue):
-    """A MultiQueue of 64-bit integers (row numbers, offsets, ids), stored raw: no object per item, and bulk calls run
-    without the GIL, so that several threads move arrays in parallel on every build.
+    """A MultiQueue for 64-bit integers, such as row numbers, offsets and ids. It stores no Python objects, and bulk
+    calls run without the GIL, so several threads move arrays in parallel.
 
-    It has everything of MultiQueue. put_many of its SubQueues also accepts whatever has an int64 buffer (numpy arrays,
-    memoryviews) and Arrow Int64 arrays without nulls. OverflowError: an int of more than 64 bits. TypeError: any other
-    item. Algorithm, source and progress: as MultiQueue.
+    It has all methods of MultiQueue. put_many of its sub-queues also accepts int64 buffers (numpy arrays, memoryviews)
+    and Arrow Int64 arrays without nulls. Raises OverflowError for an int of more than 64 bits, and TypeError for any
+    other item. Algorithm, source and progress are those of MultiQueue.
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -92,8 +92,8 @@ cdef class IndexMultiQueue(MultiQueue):
         self.q.gil_locked = False       # bulk calls hold its locks without the GIL
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A numpy array (int64) of up to max_items integers: waits for the first as get does, then takes what is there.
-        linger: as MultiQueue.get_many."""
+        """Return a numpy array (int64) of up to max_items integers. Waits for the first one, then takes all that are
+        there. linger is that of MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
@@ -109,9 +109,9 @@ cdef class IndexMultiQueue(MultiQueue):
                 return out
 
     def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
-        """Fill a writable int64 buffer from its start and return how many integers were taken: waits for the first
-        as get does, then takes what is there. A buffer of length 0: 0 at once. linger: as MultiQueue.get_many; the
-        buffer is exported while it waits."""
+        """Fill a writable int64 buffer from its start and return the number of integers. Waits for the first one, then
+        takes all that are there. For a buffer of length 0 it returns 0 at once. linger is that of MultiQueue.get_many;
+        the buffer is exported while it waits."""
         cdef int64_t got, slots, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if self.choose is not None or (longer and deadline != ONCE):
             return self.batch_into(out, deadline, longer)
@@ -122,8 +122,8 @@ cdef class IndexMultiQueue(MultiQueue):
             self.wait_available(1, deadline)
 
     def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """[(key, numpy array)]: runs of integers that come from one sub-queue in a row, in the order of get; up to
-        max_items integers in all. Waits for the first as get does. linger: as MultiQueue.get_many."""
+        """Return [(key, numpy array)]: up to max_items integers in the order of get, in runs from the same sub-queue.
+        Waits for the first one. linger is that of MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef list runs = []
         if n <= 0:

@@ -89,20 +89,20 @@ cdef inline int get_once(queue *q, uintptr_t *item) noexcept nogil:
 @cython.embedsignature.format("clinic")
 cdef class MultiQueue(Root):
     """MultiQueue(*, selection="round_robin")\n--\n
-    Many sub-queues, got from as one: each has its own capacity, priority, weight and on/off switch, and any number of
-    getters block on all of them at once. Lower `priority` numbers go first, as in `queue.PriorityQueue`.
+    Many sub-queues that you read as one queue: one `get` waits for all of them. Each sub-queue has its own capacity,
+    priority, weight and on/off switch. Lower `priority` numbers are served first, as in `queue.PriorityQueue`.
 
-    The ready sub-queues (enabled and not empty) of one priority form a ring. One that becomes ready (first item,
-    enable, new priority) joins at the end. After its turn it goes to the end if it is not empty.
+    Sub-queues of the same priority take turns. Those that have items and are enabled form a ring; a sub-queue that gets
+    its first item, is enabled or gets a new priority joins at the end.
 
     selection: how the next sub-queue of the best priority is chosen.
-        "round_robin": one item per turn.
-        "weighted": `weight` items per turn; one that runs empty loses the rest of its turn.
+        "round_robin", the default: one item per turn.
+        "weighted": `weight` items per turn; a sub-queue that becomes empty loses the rest of its turn.
         "oldest": the sub-queue whose first item was put first.
-        a callable: is called for each item with the ready sub-queues of the best priority, in the order of the ring,
-        and returns one of them. It may be called from several threads. If it raises, get raises that and nothing is
-        lost. A get_many that has taken items returns them instead. If it raises what is no Exception, such as
-        KeyboardInterrupt, get_many puts them back and raises that.
+        A function: it gets the ready sub-queues of the best priority in the order of the ring, and returns one of them.
+        It is called for each item, from several threads. If it raises, get raises that error and nothing is lost; a
+        get_many that has already taken items returns them, or puts them back if the error is no Exception, as
+        KeyboardInterrupt.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -162,15 +162,15 @@ cdef class MultiQueue(Root):
 
     # ------------------------------------------------------------------------------------------------------- sub-queues
     def add(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
-        """Make the sub-queue of a new key and return it.
+        """Create the sub-queue of a new key and return it.
 
-        maxsize <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: it accepts items and
-        hides them from getters. sizer: maxsize limits the sum of sizer(item), an int >= 0, instead of the number of
-        items. The sizer is called once per item, before the item is put and with no lock held; the item keeps that
-        size. put_many of a list or tuple calls it for all items first. A waiting put of a small item may overtake one
-        of a large item. ValueError: the key is taken, or weight < 1.
-        TypeError: priority, maxsize or weight is no int, the key cannot be hashed, or sizer is not callable or for an
-        IndexMultiQueue. ShutDown: the queue was shut down.
+        maxsize: the capacity; <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: the
+        sub-queue accepts items, but hides them from getters. sizer: a function that returns the size of an item, an
+        int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and
+        without a lock; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
+        waiting put of a large one.
+        Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is no int, the key
+        cannot be hashed, or sizer is not callable or is given for an IndexMultiQueue; ShutDown after shutdown().
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
@@ -187,8 +187,8 @@ cdef class MultiQueue(Root):
         return sub
 
     def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
-        """The sub-queue of that key, made atomically if missing. An existing one is returned unchanged. Options and
-        errors as add()."""
+        """Return the sub-queue of that key; it is made atomically if missing. An existing one is returned unchanged.
+        Options and errors are those of add()."""
         found = self.subs.get(key)
         if found is not None:
             return found
@@ -219,9 +219,9 @@ cdef class MultiQueue(Root):
         return sub
 
     def remove(self, key):
-        """Detach the sub-queue of that key and return it. Its items leave qsize() at once, count as done, and can still
-        be iterated in the handle. Blocked and later puts raise ShutDown. The turns of others do not change. The key may
-        be added again. KeyError: no such key."""
+        """Remove the sub-queue of that key and return it. Its items no longer count in qsize(), count as done, and can
+        still be iterated. Waiting and later puts into it raise ShutDown. The key may be added again. Raises KeyError if
+        there is no such key."""
         cdef SubQueue sub = self.subs.pop(key)
         detach_subqueue(self.q, sub.s, True)
         return sub
@@ -239,10 +239,11 @@ cdef class MultiQueue(Root):
 
     # -------------------------------------------------------------------------------------------------------------- get
     def get(self, block=True, timeout=None):
-        """Take the next item of all enabled sub-queues, waiting for one if need be.
+        """Remove and return the next item of all enabled sub-queues. Waits for one if there is none.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
+        negative or NaN."""
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r
@@ -461,13 +462,12 @@ cdef class MultiQueue(Root):
                 return MT_OK if memory else MT_NOMEM
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A list of up to max_items items, in the order of get: waits for the first as get does, then takes what is
-        there. max_items <= 0: [] at once. Errors as get.
+        """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
+        there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds, counted from the first item, for which it waits for more before it returns fewer than
-        max_items. The timeout and a shutdown end that wait too, and what was taken is returned. An exception, for
-        instance of a signal handler, puts it all back at the heads of the sub-queues. block=False ignores linger.
-        ValueError: linger is negative or NaN."""
+        linger: seconds after the first item for which it waits for more. It returns earlier with max_items items, at
+        the timeout and at a shutdown. If an exception interrupts it, as of a signal handler, all items are put back at
+        the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative or NaN."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
@@ -542,7 +542,7 @@ cdef class MultiQueue(Root):
         return out
 
     def peek(self):
-        """The item that get would return, without taking it or changing turns. Empty: there is none."""
+        """Return the item that get would return, without removing it. Raises Empty if there is none."""
         cdef subqueue *s = NULL
         cdef SubQueue sub = None
         cdef uintptr_t item = 0
@@ -619,12 +619,12 @@ cdef class MultiQueue(Root):
         return qsize_of(self.q, 1, True) == 0
 
     def task_done(self):
-        """Count one item as done. ValueError: called more often than items were put."""
+        """Count one item as done. Raises ValueError if it is called more often than items were put."""
         if not task_done(self.q, True):
             raise ValueError("task_done() was called more often than items were put")
 
     def join(self, timeout=None):
-        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
+        """Wait until every item that was put is done. Returns True, or False after `timeout` seconds."""
         cdef int64_t deadline = deadline_from(True, timeout)
         cdef int r = join_until(self.q, deadline, True)
         if r == MT_TIMEOUT:
@@ -643,8 +643,8 @@ cdef class MultiQueue(Root):
         refuse(await waiting.wait(), NULL)
 
     def shutdown(self, immediate=False):
-        """Accept no more puts: put and add raise ShutDown, get drains the enabled sub-queues and then raises it.
-        immediate=True removes the items of all sub-queues, disabled ones too; they count as done. Wakes all waiting
+        """Accept no more items: put and add raise ShutDown. get returns what is left in enabled sub-queues and then
+        raises ShutDown. immediate=True removes the items of all sub-queues; they count as done. Wakes all waiting
         calls."""
         cdef wait_node *to_post = NULL
         shut_queue(self.q, bool(immediate), True)
@@ -674,7 +674,8 @@ cdef class MultiQueue(Root):
         return bool(locked_value(self.q, &self.q.shut))
 
     def stats(self):
-        """MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were ever put and got."""
+        """Return a MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were put and
+        got."""
         cdef int64_t putters = 0, put, qsize, subqueues, enabled, getters, got
         lock_take(self.q, True)
         s = self.q.all_first
@@ -815,11 +816,10 @@ cdef void head_served_out_of_turn(queue *q, subqueue *s) noexcept nogil:
 @cython.embedsignature.format("clinic")
 cdef class SubQueue(Root):
     """SubQueue(*args, **options)\n--\n
-    A sub-queue of a MultiQueue: where items are put. Made by MultiQueue.add and setdefault only.
+    A sub-queue of a MultiQueue, into which items are put. Create it with MultiQueue.add or setdefault.
 
-    put, put_nowait, put_front, put_many and aput are safe from any thread. Puts to different sub-queues do not wait for
-    each other, except for a moment if they find theirs empty, and in put_front. priority, weight, maxsize and enabled
-    may be assigned at any time; for a detached handle only the value changes.
+    All methods may be called in any thread. Puts to different sub-queues hardly wait for each other. priority, weight,
+    maxsize and enabled may be assigned at any time; after the sub-queue was removed this has no effect.
     Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
 
@@ -863,7 +863,7 @@ cdef class SubQueue(Root):
     # ------------------------------------------------------------------------------------------------------- properties
     @property
     def key(self):
-        """The key it was added under."""
+        """The key of the sub-queue."""
         return self.name_
 
     @property
@@ -873,7 +873,8 @@ cdef class SubQueue(Root):
 
     @property
     def priority(self):
-        """Smaller goes first. Assigning another one moves the sub-queue to the end of that priority's ring."""
+        """Lower numbers are served first. A new priority moves the sub-queue to the end of the ring of that
+        priority."""
         return locked_value_i64(self.s.mq, &self.s.priority)
 
     @priority.setter
@@ -891,8 +892,8 @@ cdef class SubQueue(Root):
 
     @property
     def maxsize(self):
-        """The capacity: how many items fit, or with a sizer the sum of their sizes. 0 or less: no limit. Assigning
-        it wakes all putters that wait; those whose items do not fit wait again. Lowering it removes no items."""
+        """The capacity: the number of items, or with a sizer the sum of their sizes. 0 or less: no limit. Raising it
+        wakes waiting putters. Lowering it removes no items."""
         return mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
 
     @maxsize.setter
@@ -901,7 +902,7 @@ cdef class SubQueue(Root):
 
     @property
     def enabled(self):
-        """False: the sub-queue accepts items up to maxsize and hides them from getters."""
+        """If False, the sub-queue accepts items up to maxsize, but hides them from getters."""
         return bool(locked_value(self.s.mq, &self.s.enabled))
 
     @enabled.setter
@@ -910,12 +911,12 @@ cdef class SubQueue(Root):
 
     # -------------------------------------------------------------------------------------------------------------- put
     def put(self, item, block=True, timeout=None):
-        """Append an item, waiting for a free slot if the sub-queue is full.
+        """Append an item. Waits for a free slot if the sub-queue is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Full: no free slot in time. ShutDown: the queue was shut down or this sub-queue removed; also while waiting.
-        ValueError: timeout is negative or NaN, or the item's size is negative or larger than maxsize. An exception of
-        the sizer passes through. Nothing is put when it raises."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Full if there is no free slot in time; ShutDown if the queue is shut down or this sub-queue removed, also
+        while it waits; ValueError if timeout is negative or NaN, or the item's size is negative or larger than maxsize;
+        and what the sizer raises. If it raises, nothing was put."""
         if not self.put_slow(item, deadline_from(block, timeout), False):
             mt_return_raising(FULL)
 
@@ -925,7 +926,7 @@ cdef class SubQueue(Root):
             mt_return_raising(FULL)
 
     def put_front(self, item, block=True, timeout=None):
-        """Put an item at the head of this sub-queue: it is the next one got from it. Waits and raises as put does."""
+        """Put an item at the head of this sub-queue, so that it is the next one. Waits and raises like put."""
         if not self.put_slow(item, deadline_from(block, timeout), True):
             mt_return_raising(FULL)
 
@@ -968,11 +969,11 @@ cdef class SubQueue(Root):
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many there were.
 
-        Lists and tuples (for an IndexMultiQueue: int64 buffers and Arrow arrays) become visible to getters at once, as
-        far as capacity allows. Of another iterable at most one item is consumed that is not put. timeout is for the
-        whole call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an
-        item, the exception's `count` is the number of items that were put; they stay. An exception of the iterable or
-        of the sizer passes through; the items before it are put."""
+        The items of a list or tuple (for an IndexMultiQueue, of an int64 buffer or Arrow array) become visible to
+        getters together, as many as fit. Another iterable is read one item at a time. timeout is for the whole call. If
+        it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item, the
+        exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items before
+        it were put."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         cdef Int64s run
         try:
@@ -1087,7 +1088,7 @@ cdef class SubQueue(Root):
         return n if n > 0 else 0
 
     def qsize(self):
-        """The number of items at one instant, whether the sub-queue is enabled or not."""
+        """Return the number of items, whether the sub-queue is enabled or not."""
         lock_take(self.s.mq, True)      # so that it sees a get_many as a whole
         cdef int64_t n = self.count()
         unlock_take(self.s.mq)
@@ -1106,18 +1107,18 @@ cdef class SubQueue(Root):
         return size
 
     def remaining(self):
-        """How many items, or with a sizer what sum of sizes, fit at this moment; >= 0. None: there is no limit."""
+        """Return how many items, or with a sizer what total size, would fit now. None: there is no limit."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
         if maxsize <= 0:
             return None
         return max(0, maxsize - self.size)
 
     def empty(self):
-        """Whether it has no item."""
+        """Return whether there is no item."""
         return self.count() == 0
 
     def full(self):
-        """Whether put would have to wait; with a sizer, for an item of a size > 0."""
+        """Return whether put would have to wait; with a sizer, for an item of a size > 0."""
         return self.remaining() == 0
 
     # ------------------------------------------------------------------------------------------------------- inspecting
@@ -1134,8 +1135,8 @@ cdef class SubQueue(Root):
         return False
 
     def discard(self, item):
-        """Remove the first item that is or equals `item`: True. No lock is held while comparing; safe while
-        iterating."""
+        """Remove the first item that is or equals `item`, and return whether there was one. Compares without a lock;
+        safe while iterating."""
         cdef SubQueueIterator items = SubQueueIterator.__new__(SubQueueIterator, self)
         for found in items:
             if (found is item or found == item) and items.discard_last():
@@ -1143,7 +1144,7 @@ cdef class SubQueue(Root):
         return False
 
     def clear(self):
-        """Remove all items at one instant and return how many there were. They count as done."""
+        """Remove all items and return how many there were. They count as done."""
         return self.drop_all()
 
 

@@ -181,14 +181,14 @@ cdef class SimpleQueue(Fifo):
         """Takes no arguments; those of a subclass are its own."""
 
     def put(self, item, block=True, timeout=None):
-        """Append an item. It never waits; block and timeout are there for compatibility with Queue, and ignored."""
+        """Append an item. Never waits; block and timeout exist for compatibility with Queue, and are ignored."""
         raise_if_failed(put_at_once(self.q, self.s, <PyObject *>item))
 
     def get(self, block=True, timeout=None):
-        """Take the next item, waiting for one if the queue is empty.
+        """Remove and return the next item. Waits for one if the queue is empty.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ValueError: timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, and ValueError if timeout is negative or NaN."""
         cdef uintptr_t item = 0
         if self.get_waiting(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)
@@ -443,11 +443,11 @@ cdef class BaseQueue(Fifo):
 
     # ----------------------------------------------------------------------------------------------------- put
     def put(self, item, block=True, timeout=None):
-        """Append an item, waiting for a free slot if the queue is full.
+        """Append an item. Waits for a free slot if the queue is full.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait. Without maxsize both are
-        ignored. Full: no free slot in time. ShutDown: the queue was shut down, also while waiting. ValueError: timeout
-        is negative or NaN. Nothing is put when it raises."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize both
+        are ignored. Raises Full if there is no free slot in time, ShutDown if the queue is shut down, also while it
+        waits, and ValueError if timeout is negative or NaN. If it raises, nothing was put."""
         if not self.put_slow(item, block, timeout):
             mt_return_raising(FULL)
 
@@ -504,10 +504,11 @@ cdef class BaseQueue(Fifo):
 
     # ----------------------------------------------------------------------------------------------------- get
     def get(self, block=True, timeout=None):
-        """Take the next item, waiting for one if the queue is empty.
+        """Remove and return the next item. Waits for one if the queue is empty.
 
-        timeout: seconds for the whole call; None waits for ever. block=False does not wait and ignores timeout.
-        Empty: nothing came in time. ShutDown: shut down and drained. ValueError: timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
+        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
+        negative or NaN."""
         cdef uintptr_t item = 0
         if self.get_slow(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)

@@ -114,11 +114,11 @@ cdef class Credit(Root):
 @cython.no_gc_clear         # its finalizer closes it; a cycle through it breaks at another object
 cdef class Subscription(Root):
     """Subscription(*args, **kwargs)\n--\n
-    One consumer's view of a queue: its filters, its credit, and the entries that it holds. Usable from several
-    threads. Closing it releases what it holds, each entry at its old place.
+    Gets entries of a queue, and holds them until they are acked, released or rejected. Create it with
+    EntryQueue.subscribe, and close it or use it in a `with` block: that releases what it holds, to the old places.
 
-    Made by EntryQueue.subscribe. A context manager and an iterable: iteration ends where get would raise ShutDown or
-    ClosedError. Collected unclosed, it closes itself with a ResourceWarning.
+    Several threads may share it. Iterating gets entries until get would raise ShutDown or ClosedError. If it is
+    garbage-collected before it was closed, it closes itself with a ResourceWarning.
     Progress: as the queue's. Source: as the queue's."""
 
     def __init__(self):
@@ -147,11 +147,12 @@ cdef class Subscription(Root):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
-        """Acquire the first AVAILABLE entry in the order that it wants and may take, waiting for one if need be.
+        """Return the first available entry that this subscription wants and may have. Waits for one if there is none,
+        if prefetch is used up, and while it is suspended.
 
-        Without credit, or suspended, it waits too. timeout: seconds for the whole call; None waits for ever.
-        block=False does not wait. Empty: nothing came in time. ShutDown: the queue was shut down and nothing is left.
-        ClosedError: the subscription is closed. ValueError: timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
+        nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
+        and ValueError if timeout is negative or NaN."""
         cdef acquired_entry t
         cdef wait_point p
         cdef int r = -1
@@ -388,13 +389,13 @@ cdef class Subscription(Root):
         return 0
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """A list of up to max_items entries, or as many as its credit allows: waits for the first as get does, then
-        takes what is there. max_items <= 0: [] at once. Errors as get.
+        """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
+        takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds, counted from the first entry, for which it waits for more before it returns fewer than
-        max_items. The timeout, a shutdown, closing and the end of its credit end that wait too. An exception, for
-        instance of a signal handler, first releases what it has. block=False ignores linger. ValueError: linger is
-        negative or NaN."""
+        linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
+        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception interrupts it, as of a
+        signal handler, the entries are released. block=False ignores linger. Raises ValueError if linger is negative or
+        NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out = []
         cdef acquired_entry t
@@ -518,7 +519,8 @@ cdef class Subscription(Root):
 
     # ------------------------------------------------------------------------------------------------------------ state
     def ack_up_to(self, Entry entry not None):  # no-cython-lint
-        """Ack all entries that it got no later than that entry and holds. Returns how many; 0: it does not hold it."""
+        """Ack that entry and all entries that were got before it and are still held. Returns their number; 0 if that
+entry is not held."""
         cdef entry_queue *q = self.s.q
         cdef subscription *s = &self.s
         cdef effects fx
@@ -531,8 +533,8 @@ cdef class Subscription(Root):
 
     @property
     def prefetch(self):
-        """How many entries it may hold unacked; 0: no limit. May be assigned. ValueError: negative, or the subscription
-        is a Consumer's."""
+        """How many unacked entries it may hold; 0: no limit. It may be assigned. Raises ValueError if it is negative,
+        or if the subscription belongs to a Consumer."""
         # relaxed because: it is set once, before the Consumer has a subscription
         return self.s.limit if self.credit is None else mt_load_relaxed_i64(&self.credit.p.limit)
 
@@ -549,7 +551,7 @@ cdef class Subscription(Root):
 
     @property
     def unacked(self):
-        """How many entries it holds."""
+        """The number of entries that it holds."""
         lock_order(self.s.q)
         cdef int64_t n = self.s.nacquired
         unlock_order(self.s.q)
@@ -564,7 +566,7 @@ cdef class Subscription(Root):
         return 0
 
     def suspend(self):
-        """Let get wait, whatever is there, until resume()."""
+        """Make get wait, even if there are entries, until resume()."""
         self.set_suspended(True)
 
     def resume(self):
@@ -573,8 +575,8 @@ cdef class Subscription(Root):
 
     @property
     def interest(self):
-        """One of: "interested": open, not suspended, with credit. "not_interested": suspended or without credit.
-        "notified": interested, and a notified waiter has not tried again. "non_acquiring": it browses. "closed"."""
+        """"interested": it would take another entry. "not_interested": it is suspended, or prefetch is used up.
+        "notified": a waiting get was woken and has not run yet. "non_acquiring": it browses. "closed"."""
         lock_order(self.s.q)
         cdef int which = locked_interest(&self.s)
         unlock_order(self.s.q)
@@ -586,7 +588,7 @@ cdef class Subscription(Root):
         return bool(is_closed(&self.s))
 
     def close(self):
-        """Release what it holds; waiting and later gets raise ClosedError. Idempotent."""
+        """Release what it holds. Waiting and later gets raise ClosedError. May be called again."""
         cdef effects fx
         if not self.open:
             return

@@ -41,7 +41,7 @@ def test_the_stubs_of_compiled_queues_have_their_docstrings() -> None:
     ran = run_command(sys.executable, tool, "--check")
     assert (ran.returncode, ran.stderr) == (0, "")
     stub = (STUB.parents[1] / "_multiqueue.pyi").read_text(encoding="utf-8")
-    assert "Many sub-queues, got from as one" in stub
+    assert "Many sub-queues that you read as one queue" in stub
 
 
 @pytest.mark.thread_unsafe(reason="jedi has a cache of the process")

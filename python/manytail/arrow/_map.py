@@ -46,11 +46,11 @@ def map_arrow(
     max_records: int = 10_000,
     **options: Any,
 ) -> ArrowResults:
-    """Call `fn(row)` on every row of Arrow batches, many at once: `concurrent_map` for the frames of Polars, DuckDB,
-    pandas and whatever else gives and takes Arrow's batches.
+    """Call `fn(row)` on every row of a frame, with many calls at once: `concurrent_map` for Polars, DuckDB, pandas and
+    everything else that supports Arrow's C stream.
 
-    Lazy, but for the schema of `data` and the first batch of an iterable. Rows, results, errors and the options are
-    described in docs/guides/arrow.md.
+    It reads lazily, except the schema of `data` and the first batch of an iterable. docs/guides/arrow.md describes
+    rows, results, errors and options.
 
     Parameters
     ----------
@@ -59,21 +59,21 @@ def map_arrow(
         tuple, None, or for a one-column schema the value. May be `async def`. Gets `delivery=` and `resource=` as in
         `concurrent_map`.
     data : object
-        With `__arrow_c_stream__` (a pyarrow Table or reader, a Polars or pandas frame, a DuckDB relation), or an
-        iterable of record batches. One without a batch has no input columns.
+        An object with `__arrow_c_stream__` (a pyarrow Table or reader, a Polars or pandas frame, a DuckDB relation), or
+        an iterable of record batches. An empty iterable has no input columns.
     schema : pyarrow.Schema
-        The columns that `fn` returns. Null in one that is not nullable fails the row.
+        The columns that `fn` returns. Null in a column that is not nullable fails the row.
     columns : {"append", "replace"}
         Whether the input columns stay.
     errors : {"raise", "column", "drop"}
-        What happens to a row that failed for good: it ends the map, fills `error_column` (its results are null then,
+        What happens to a row that fails for good: it ends the map, fills `error_column` (its results are null then,
         whatever `schema` says), or is left out.
     metrics : bool
         Append `_call`, a struct of attempts, waited, ran, deferred, remembered and cost, in seconds.
     time_zone : str
-        Of naive results for a column with a time zone.
+        The time zone of naive results for a column with a time zone.
     max_records : int
-        The most rows of an output batch.
+        The largest number of rows in an output batch.
     **options
         Those of `concurrent_map`. `key`, `priority`, `item_id` and the cost of a limit are names of columns, or
         functions of the row.
@@ -81,12 +81,12 @@ def map_arrow(
     Returns
     -------
     ArrowResults
-        Lazy record batches, which any library takes that knows Arrow's C stream.
+        An iterator over record batches, which any library with Arrow's C stream accepts.
 
     Raises
     ------
     ValueError, TypeError
-        A bad option or schema, an unknown column; at the call.
+        For a bad option or schema, or an unknown column; at the call.
 
     Examples
     --------
@@ -195,11 +195,10 @@ def _raising(error: Exception) -> Iterator[Any]:
 
 # ---------------------------------------------------------------------------------------------------- output
 class ArrowResults(Results[pa.RecordBatch]):
-    """The iterator that `map_arrow` returns: record batches, as they become full, or when nothing else can make
-    progress.
+    """The iterator over record batches that `map_arrow` returns.
 
-    What knows Arrow's C stream takes it whole: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query. An
-    exception goes through that stream as Arrow's own error, and stands in `error` as it was raised. Otherwise it is as
+    Libraries with Arrow's C stream accept it: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query. An
+    exception passes through that stream as Arrow's own error; `error` is the original one. Everything else is as with
     the Results of `concurrent_map`.
     """
 

@@ -21,8 +21,8 @@ from ._types import column_type, plain_type
 
 
 class ResultError(ManytailError, TypeError):
-    """What a function returned does not fit the result schema. The message names the row's key and the column. There is
-    no retry."""
+    """The result of a function does not fit the result schema. The message names the row's key and the column. It is
+    never retried."""
 
     __module__ = "manytail.arrow"
 

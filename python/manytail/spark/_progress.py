@@ -262,18 +262,18 @@ def current_channel() -> Channel | None:
 
 
 def progress(spark: SparkSession, address: str | None = None) -> Live:
-    """A block with one live line of progress: the sum over all tasks of the maps that are made inside it.
+    """Show one live line of progress for all tasks of the maps that are created inside the `with` block.
 
-    Draws with tqdm if it is installed, else on a terminal or in a notebook. Jobs are the same with it and without:
-    where executors cannot reach the driver there is one log line instead.
+    Uses tqdm if it is installed; otherwise it writes to a terminal or notebook. If executors cannot reach the driver,
+    you get one log line instead, and the job is the same.
 
     Parameters
     ----------
     spark : SparkSession
-        Classic, or Connect to a server on this machine. To another machine: give the address.
+        Classic, or Connect to a server on this machine. For a server on another machine, pass `address`.
     address : str, optional
-        Of this machine, as executors reach it: a port is opened there until the block ends, to which tasks send numbers
-        with a random token. None: `spark.driver.host`, and in local mode the loopback.
+        The address at which executors reach this machine. A port is opened there until the block ends; tasks send their
+        numbers to it, with a random token. None: `spark.driver.host`, and in local mode the loopback.
 
     Returns
     -------
@@ -283,9 +283,9 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     Raises
     ------
     ValueError, TypeError
-        A wrong argument; at the call.
+        For a wrong argument, at the call.
     RuntimeError
-        The block is entered a second time.
+        If the block is entered a second time.
 
     Examples
     --------

@@ -58,10 +58,9 @@ def map_concurrent(
     metrics: bool = False,
     setup: Callable[[], Any] | None = None,
 ) -> DataFrame:
-    """Call `fn(row)` on every row, many at once, inside each task: `manytail.concurrent_map` for DataFrames.
+    """Call `fn(row)` on every row, with many calls at once inside each task: `manytail.concurrent_map` for DataFrames.
 
-    A row is emitted exactly once per successful task: none is lost or doubled, whatever fails. docs/spark.md describes
-    every option in full.
+    Each row is in the output of a successful task exactly once, whatever fails. docs/spark.md describes all options.
 
     Parameters
     ----------
@@ -72,39 +71,38 @@ def map_concurrent(
         one-column schema the value. May be `async def`. Gets `delivery=` if it has a parameter of that name, and
         `resource=` if `setup` is given.
     schema : str or StructType
-        The columns that `fn` returns. They are nullable, whatever it says.
+        The columns that `fn` returns. They are always nullable.
     workers, max_in_flight, timeout, deadline, retry, breaker, setup
         As in `manytail.concurrent_map`. The automatic window does not grow beyond 256 MB of rows and results.
     batch : int or Batch
-        `fn(rows)` gets a list of up to so many rows of one key and returns a sequence of as many results.
+        `fn(rows)` gets a list of up to this many rows of one key and returns a sequence with one result for each.
     limits : Rate, Budget, Concurrency, or a list of them
-        A limit holds for all tasks, jobs and clusters that use its Shared. One without `shared` must say
-        `per_task=True`: each task has its own. Its cost is a column (a name or a Column), numeric, >= 0. Null or
-        another value fails the row.
+        With `shared`, a limit applies to all tasks, jobs and clusters that use its name. Without it, pass
+        `per_task=True`: each task has a limit of its own. The cost is a numeric column (a name or a Column) >= 0. Null
+        or another value fails the row.
     dedup : int
-        Rows that are equal in all columns, or in `item_id`, share one call, and its result among the last `dedup` ones.
+        Rows that are equal in all columns, or in `item_id`, share one call, and the results of the last `dedup` calls.
     order : {"input", "key", "completion"}
-        The order that the output keeps.
+        The order of the output inside a task.
     key, per_key, weights
-        Rows of one key share at most `per_key` calls; keys are served round robin, by weight.
+        `key` groups the rows. Groups take turns, by weight, and have at most `per_key` concurrent calls each.
     priority : str or Column
-        Integral, lower first, null last; goes before round robin.
+        An integral column: lower numbers start first, null last.
     errors : {"raise", "column", "drop"}
-        What happens to a row that failed for good: it fails the task, fills `error_column`, or is left out.
+        What happens to a row that fails for good: it fails the task, fills `error_column`, or is left out.
     max_failures, fatal
-        As in `manytail.concurrent_map`, per task: more failed rows than that, or an error that `fatal` names, fail it.
+        As in `manytail.concurrent_map`, for each task: more failed rows, or an error that `fatal` names, fail the task.
     columns : {"append", "replace"}
         Whether the input columns stay.
     metrics : bool
         Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
         cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
     item_id : str or Column
-        Distinguishes rows that are equal in all columns: in `delivery.idempotency_key`, for `dedup` and `remember`.
+        The column that identifies a row, for `delivery.idempotency_key`, `dedup` and `remember`. None: all columns.
     remember : Shared, str or path
-        Where results are recorded, in Arrow's format. A row whose result was recorded when it was looked up is not
-        called, in a retried task or in a job that is run again. A name that has results of another schema is a
-        ValueError. A URL is read in each worker process: a literal one must not contain a password. A path is the file
-        of one machine: a ValueError unless the master is local.
+        Records results, so that a retried task, or the next run of the job, does not make these calls again. Raises
+        ValueError if the name has results of another schema, if a literal URL contains a password, and for a path
+        unless the master is local.
 
     Returns
     -------
@@ -113,9 +111,9 @@ def map_concurrent(
     Raises
     ------
     ValueError, TypeError
-        A wrong option, or options that do not fit together; at the call.
+        For a wrong option, or options that do not fit together; at the call.
     AnalysisException
-        An unknown column; at the call, on Connect too.
+        For an unknown column; at the call, on Connect too.
 
     Examples
     --------

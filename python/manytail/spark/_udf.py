@@ -45,17 +45,17 @@ def concurrent_udf(
     remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
 ) -> Any:
-    """Make a column function that calls `fn(*values)` for every row, many at once, inside each task. It keeps the order
-    of the input.
+    """Make a column function that calls `fn(*values)` for every row, with many calls at once inside each task. The rows
+    keep their order.
 
     Needs PySpark 4.1 or newer.
 
     Parameters
     ----------
     fn : callable
-        Gets the values of the row's columns, None for null. May be `async def`.
+        Gets the values of the columns; None for null. May be `async def`.
     returnType : str or DataType
-        Of the value that `fn` returns.
+        The type of the value that `fn` returns.
     workers, max_in_flight, timeout, deadline, retry, breaker, max_failures, fatal, limits, dedup, remember,
     setup
         As in `map_concurrent`.
@@ -70,9 +70,10 @@ def concurrent_udf(
     Raises
     ------
     ValueError, TypeError
-        A wrong option here; no column, or an `fn` that does not take as many values, when columns are given.
+        For a wrong option; when it is called with columns, also for no column, or if `fn` does not take that many
+        values.
     RuntimeError
-        PySpark is older than 4.1.
+        If PySpark is older than 4.1.
 
     Examples
     --------
