@@ -27,9 +27,9 @@ class PubSubQueue(Generic[_T]):
     Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
     slowest. Without subscribers a message is not kept. subscribe is O(1), or O(subscribers) if it begins at an old
     message. close is O(1), plus what it frees.
-    Progress: lock-free without the GIL, with these exceptions. A publish waits for a free slot. With "drop_oldest" and
-    no free slot it waits for other such publishers, a shutdown, and takers of the subscriber that it moves. Threads
-    that share a subscriber exclude each other, and so do threads that subscribe.
+    Progress: lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that drops a
+    message waits for other such publishers, and for threads that get from that subscriber. Threads that share a
+    subscriber take turns, and so do threads that subscribe.
     Source: disclosure IPCOM000185635D, completed in docs/design/pubsub.md.
 
     >>> q = PubSubQueue()

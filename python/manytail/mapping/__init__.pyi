@@ -81,8 +81,8 @@ def concurrent_map(
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
     per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
     attempt keeps its place.
-    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
-    `key`.
+    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
+    1. Needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items in the window, and changes when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
@@ -306,8 +306,8 @@ class Caller(Generic[_T, _R]):
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
     per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
     attempt keeps its place.
-    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
-    `key`.
+    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
+    1. Needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items in the window, and changes when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
@@ -425,8 +425,8 @@ class AsyncCaller(Generic[_T, _R]):
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
     per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
     attempt keeps its place.
-    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
-    `key`.
+    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
+    1. Needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items in the window, and changes when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.

@@ -204,8 +204,8 @@ class Options:
         optional_whole, low=1, example="per_key=4",
     )  # fmt: skip
     weights: Mapping[Any, int] | None = option(
-        "Mapping[Any, int] | None", None, """how many calls a key starts when it is its turn, by key. A key that is not
-        in the mapping starts one. Needs `key`.""",
+        "Mapping[Any, int] | None", None, """the number of calls that a key starts when it is its turn: a mapping from
+        keys to numbers. Other keys have 1. Needs `key`.""",
         check_weights, example='weights={"premium": 3}',
     )  # fmt: skip
     priority: Callable[[Any], Any] | None = option(
