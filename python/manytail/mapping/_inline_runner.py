@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import sys
 import threading
 import time
@@ -23,8 +24,9 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from manytail._progress import Meter
 from manytail._sync import Event
@@ -40,6 +42,8 @@ from ._runner import Runner, no_step
 from ._scheduler import Scheduler, Verdict
 from ._thread_runner import wait_for_databases
 from ._workers import enter_setup, enter_setup_async, exit_arguments
+
+_T = TypeVar("_T")
 
 
 def interrupts(error: object) -> bool:
@@ -408,6 +412,7 @@ class _LoopWorker(_Worker):
         self._task: asyncio.Task[Any] | None = None  # that makes the call
         self._timeout: asyncio.Timeout | None = None  # of the call that runs
         self._watching: asyncio.TimerHandle | None = None  # calls `_watch` again
+        self._context: Context  # of all that runs in the loop
 
     def check_thread(self) -> None:
         if asyncio._get_running_loop() is not None:
@@ -415,8 +420,8 @@ class _LoopWorker(_Worker):
 
     def enter(self, setup: Callable[[], Any] | None) -> dict[str, Any]:
         self._loops.append(asyncio.Runner(loop_factory=asyncio.new_event_loop))
-        self._loop = self._loops[0].get_loop()
-        return {} if setup is None else self._loops[0].run(self._enter(setup))
+        self._loop, self._context = self._loops[0].get_loop(), copy_context()
+        return {} if setup is None else self._run(self._enter(setup))
 
     async def _enter(self, setup: Callable[[], Any]) -> dict[str, Any]:
         entered: asyncio.Future[dict[str, Any]] = self._loop.create_future()
@@ -438,7 +443,47 @@ class _LoopWorker(_Worker):
                 await stack.__aexit__(*exit_arguments(self._runner.error()))
 
     def call(self, call: Any, item: Work) -> Any:
-        return self._loops[0].run(self._timed(call, item) if self._runner.is_timed else self._untimed(call, item))
+        return self._run(self._timed(call, item) if self._runner.is_timed else self._untimed(call, item))
+
+    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run it in the loop. asyncio.Runner does so once in a program: what it does before and after may be
+        interrupted, and it shows the exception of a task while its handler is in place.
+
+        Ctrl-C cancels the task, so it raises nothing inside the loop, where a step would be lost. A second one does."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return self._loop.run_until_complete(self._loop.create_task(coroutine, context=self._context))
+        task: asyncio.Task[_T] | None = None
+        interrupted: list[int] = []
+
+        def interrupt(number: int, frame: Any) -> None:
+            interrupted.append(number)
+            if len(interrupted) > 1:
+                raise KeyboardInterrupt
+            if task is not None:
+                task.cancel()
+                self._loop.call_soon_threadsafe(int)  # wakes the loop
+
+        try:
+            signal.signal(signal.SIGINT, interrupt)
+            task = self._loop.create_task(coroutine, context=self._context)
+            if interrupted:  # before there was a task to cancel
+                task.cancel()
+            self._loop.run_until_complete(task)
+        except BaseException:
+            if task is not None:
+                task.cancel()
+            if not interrupted:
+                raise
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if task is None:
+                coroutine.close()
+        if interrupted:
+            retrieve(task)
+            raise KeyboardInterrupt
+        assert task is not None
+        return task.result()
 
     async def _untimed(self, call: Callable[[Any], Coroutine[Any, Any, Any]], item: Work) -> Any:
         self._task = asyncio.current_task()
@@ -489,7 +534,7 @@ class _LoopWorker(_Worker):
         for loop in self._loops:
             try:
                 if self._resource is not None and not self._resource.done():
-                    loop.run(self._leave(self._resource))
+                    self._run(self._leave(self._resource))
             finally:
                 loop.close()
                 retrieve(self._resource)  # an interruption of it has been raised through the loop

@@ -170,7 +170,7 @@ class LoopRunner(Runner):
         await self.flush()
 
 
-def retrieve(task: asyncio.Task[None] | None) -> None:
+def retrieve(task: asyncio.Task[Any] | None) -> None:
     """asyncio logs an exception of a task that nobody asks for."""
     if task is not None and task.done() and not task.cancelled():
         task.exception()
