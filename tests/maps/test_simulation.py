@@ -47,7 +47,7 @@ FAULTS = [
     (Scheduler, "_pause", "self._effects.recall = True", "pass"),
     (Scheduler, "_cancel_overdue", "late + timeout > self._now", "False"),
     (Scheduler, "_fail", "self.halted = True", "pass"),
-    (Scheduler, "_emit_done", "elif self._failing is None", "elif False"),
+    (Scheduler, "_emit_done", "elif self.failing is None", "elif False"),
     (Scheduler, "_emit_line", "line[0].done", "line[0]"),
     (Scheduler, "_emit", "if self.rules.drops", "if False"),
     (Scheduler, "_end", "if self.handed and not self.ended", "if False"),

@@ -7,3 +7,23 @@ takes the place of `manytail.mapping`.
     database/   SQLite and PostgreSQL
     runners/    carry out what the engine decided: in threads, in a loop, inline
 """
+
+from .maps import Results, concurrent_map
+from .outcomes import (
+    BreakerOpen,
+    BudgetExceeded,
+    DeadlineExceeded,
+    Delivery,
+    Outcome,
+    Quantiles,
+    RetryLater,
+    SharedUnavailable,
+    Stats,
+    TooManyFailures,
+)
+from .policies import Batch, Breaker, Retry
+
+__all__ = [
+    "Batch", "Breaker", "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles",
+    "Results", "Retry", "RetryLater", "SharedUnavailable", "Stats", "TooManyFailures", "concurrent_map",
+]  # fmt: skip

@@ -86,7 +86,7 @@ class Scheduler:
         self.input_ended = self.halted = self.expired = self.ended = False
         self.input_error: BaseException | None = None
         self.error: BaseException | None = None  # what the map raises
-        self._failing: Item | None = None  # whose failure ends the map
+        self.failing: Item | None = None  # whose failure ends the map
         self._keeps: bool | None = None  # of Stop
         self._recalled_all = False  # since the map was halted
         # Counts, which others read at any time.
@@ -413,8 +413,8 @@ class Scheduler:
             self._complete(item)
             return
         self.halted = True  # the item is not done: nothing behind it is emitted
-        if self._failing is None:
-            self._failing = item
+        if self.failing is None:
+            self.failing = item
             self.error = self.error or (error if fatal or not too_many else self._too_many(error))
 
     def _too_many(self, last: BaseException) -> TooManyFailures:
@@ -426,7 +426,7 @@ class Scheduler:
     def _emit_done(self, item: Item) -> None:
         if self._by_key:
             self._emit_line(item.lane.line)
-        elif self._failing is None:
+        elif self.failing is None:
             self._emit([item])
 
     def _emit_line(self, line: deque[Item]) -> None:
@@ -450,6 +450,12 @@ class Scheduler:
             self._effects.emit += items
 
     # ------------------------------------------------------------------------------------------------ the end
+    def forget_errors(self) -> None:
+        """The map has ended, and its error is raised. Its traceback refers to the consumer, which refers to this."""
+        self.error = self.input_error = self.failing = None
+        if self._line is not None:
+            self._line.clear()
+
     def _fail_map(self, event: Fail) -> None:
         self.error = self.error or event.error
         self.halted = True

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
+from manytail._sync import Held
 from manytail._timings import Timings
 
 from ..engine.events import Effects, Event, Fail, Recalled, Stop, Woken
@@ -87,13 +88,19 @@ class Driver:
 
     def pump(self) -> None:
         """Handle what is in the inbox, unless another thread does."""
-        while self._lock.acquire(False):
+        while self.inbox and self._lock.acquire(False):
             try:
                 self._handle()
             finally:
                 self._lock.release()
             if not self.inbox:
                 return
+
+    def settle(self) -> None:
+        """Wait until everything in the inbox has been handled."""
+        with Held(self._lock):
+            self._handle()
+        self.pump()
 
     def _handle(self) -> None:
         """Under the lock: make steps until the inbox is empty."""

@@ -1,0 +1,364 @@
+"""`concurrent_map`: checks the options, makes a scheduler and a driver, and returns the iterator over their results.
+
+Threads. `Results` is the consumer's: it takes from the output of the driver, and posts to its inbox. `Plan` is
+immutable: the reader makes items with it, workers make calls with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count, islice
+from types import CoroutineType
+from typing import Any, Literal, Self, TypeVar
+
+from manytail import _checks
+from manytail._progress import Meter
+from manytail._timings import now
+
+from . import options as table
+from .engine.item import Item
+from .engine.lanes import Lanes
+from .engine.scheduler import Rules, Scheduler
+from .errors import add_note, note_option, shortened
+from .options import Options
+from .outcomes import Delivery, Outcome, Stats
+from .policies import Batch, Breaker, Judge, On, Retry
+from .runners.threads import ThreadDriver
+
+_R = TypeVar("_R")
+NEVER_BLOCK = (list, tuple, range)  # types of inputs
+STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
+CHUNK = 64  # items that are read at a time of an input that never blocks
+
+
+def concurrent_map(
+    fn: Callable[..., _R],
+    items: Iterable[Any],
+    *,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16,
+    max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input",
+    key: Callable[[Any], Hashable] | None = None,
+    per_key: int | None = None,
+    weights: Mapping[Any, int] | None = None,
+    priority: Callable[[Any], int | None] | None = None,
+    batch: int | Batch | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
+    errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: On = (),
+    limits: Any = (),
+    item_id: Callable[[Any], Any] | None = None,
+    dedup: int | None = None,
+    remember: Any = None,
+    setup: Callable[[], Any] | None = None,
+    progress: bool | Callable[[Stats], None] = False,
+) -> Results[_R]:
+    """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results."""
+    given = {name: value for name, value in locals().items() if name not in ("fn", "items")}
+    if not isinstance(items, Iterable):
+        raise _checks.bad_type("items", items, "an iterable")
+    plan = Plan(fn, table.check(fn, given))
+    plan.refuse_what_is_missing()
+    return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
+
+
+# ---------------------------------------------------------------------------------------------------- a map to be run
+@dataclass(frozen=True)
+class Plan:
+    """A map before it runs: its checked options, and how items and calls are made."""
+
+    fn: Callable[..., Any]
+    options: Options
+
+    def refuse_what_is_missing(self) -> None:
+        options = self.options
+        missing: dict[str, Any] = {"batch": options.batch, "breaker": options.breaker, "dedup": options.dedup}
+        missing |= {"workers": options.inline or options.least or None, "fn": options.is_async or None}
+        missing |= {"retry.within": options.retry.within, "progress": options.progress or None}
+        for name, value in missing.items():
+            if value is not None:
+                raise NotImplementedError(name)
+
+    def scheduler(self) -> Scheduler:
+        options = self.options
+        weights = options.weights
+        lanes = Lanes(
+            keyed=options.keyed,
+            prioritised=options.prioritised,
+            in_order=options.order == "key",
+            per_key=options.per_key,
+            weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
+        )
+        most = options.max_failures
+        rules = Rules(
+            workers=options.workers,
+            max_in_flight=options.max_in_flight,
+            calls_items=options.calls_items,
+            order=options.order,
+            chooses=options.keyed or options.prioritised,
+            timeout=options.timeout,
+            deadline=options.deadline,
+            defer=options.retry.defer,
+            raises=options.errors == "raise",
+            drops=options.errors == "drop",
+            max_failures=math.inf if most is None else most,
+        )
+        return Scheduler(rules, lanes)
+
+    def driver(self) -> ThreadDriver:
+        options = self.options
+        judge = Judge(options.retry, options.fatal, options.never_retry)
+        return ThreadDriver(self.scheduler(), self.call_with, judge)
+
+    def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
+        """The item of a value. What `key` or `priority` raises fails the item without a call. With a key it keeps its
+        place in the order."""
+        options = self.options
+        item = Item(value, None, now(), number)
+        asked = "key"
+        try:
+            if options.key is not None:
+                item.key = options.key(value)
+            asked = "priority"
+            if options.priority is not None:
+                item.priority = priority_of(options.priority(value))
+            asked = ""
+            scheduler.lanes.assign(item)
+        except BaseException as error:
+            if asked:
+                note_option(error, asked)
+            item.error = error
+            if asked == "priority":
+                scheduler.lanes.assign(item)
+            else:
+                item.lane = scheduler.lanes.new()
+        return item
+
+    def call_with(self, stack: ExitStack) -> Callable[[Item], Any]:
+        """Set a worker up. Returns what it calls with each item.
+
+        An error of fn refers to the frames of its callers. None of these holds the item, which will hold the error:
+        such a cycle would keep all that fn worked on until the collector comes."""
+        fn, options = self.fn, self.options
+        resource = enter_setup(stack, options.setup)
+        if options.own_resource:
+            resource = {}
+        if options.wants_delivery:
+
+            def deliver(item: Item) -> Any:
+                value = item.value
+                with self.delivery(item) as delivery:
+                    del item
+                    return refuse_awaitable(fn(value, delivery=delivery, **resource))
+
+            return deliver
+        if resource:
+
+            def call_with_resource(item: Item) -> Any:
+                value = item.value
+                del item
+                return refuse_awaitable(fn(value, **resource))
+
+            return call_with_resource
+
+        def call(item: Item) -> Any:
+            value = item.value
+            del item
+            result = fn(value)
+            return refuse_awaitable(result) if type(result) is CoroutineType else result  # most often no call
+
+        return call
+
+    def delivery(self, item: Item) -> Delivery:
+        """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
+        return Delivery(item.attempts, 0, item.key, item.last_error, names=self.options.spent_names)
+
+    def result(self, item: Item) -> Any:
+        """What the consumer gets for a finished item."""
+        if self.options.errors != "return":
+            return item.result
+        error, item.error = item.error, None  # its traceback may refer to the item, through a function of an option
+        return Outcome(item.value, None if error is not None else item.result, error, item.attempts, item.key)
+
+
+def priority_of(value: Any) -> float:
+    """The priority that a function has returned, as lanes have it."""
+    if value is None:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _checks.bad_type("priority", value, "an int or None")
+    return value
+
+
+def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
+    """Call `setup`. Returns keyword arguments for the calls of one worker thread. The stack closes the resource."""
+    if setup is None:
+        return {}
+    made = setup()
+    if hasattr(type(made), "__enter__") and hasattr(type(made), "__exit__"):
+        return {"resource": stack.enter_context(made)}
+    if callable(close := getattr(made, "close", None)):
+        stack.callback(close)
+    return {"resource": made}
+
+
+def refuse_awaitable(value: Any) -> Any:
+    """The value, unless it is a coroutine that nothing would run."""
+    if type(value) is CoroutineType:
+        value.close()  # otherwise Python warns that it was never awaited
+        raise TypeError("fn returned a coroutine (expected: a result, or an `async def` function)")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- the input
+class Source(Iterator[list[Item]]):
+    """The items of an input that may block, or whose items need the user's functions: one at a time, because an item
+    that was read must not wait for the next one. No generator: its frame would keep the last item alive while the input
+    waits."""
+
+    def __init__(self, plan: Plan, scheduler: Scheduler, values: Iterable[Any]) -> None:
+        self._plan = plan
+        self._scheduler = scheduler
+        self._values = iter(values)
+        self._numbers = count()
+
+    def __next__(self) -> list[Item]:
+        return [self._plan.item(self._scheduler, next(self._values), next(self._numbers))]
+
+
+class List:
+    """The items of a list, tuple or range without such functions. Reading these never blocks and runs no user code."""
+
+    def __init__(self, scheduler: Scheduler, values: Sequence[Any]) -> None:
+        self._lanes = scheduler.lanes
+        self._input = values  # kept: the last reference to a list is not dropped under a lock
+        self._values = iter(values)
+        self._numbers = count()
+
+    def take(self, most: int) -> list[Item]:
+        read, assign = now(), self._lanes.assign
+        values = islice(self._values, min(most, CHUNK))
+        items = [Item(value, None, read, number) for value, number in zip(values, self._numbers, strict=False)]
+        for item in items:
+            assign(item)
+        return items
+
+
+# ---------------------------------------------------------------------------------------------------- the results
+class Results(Iterator[_R]):
+    """The iterator that `concurrent_map` returns. No thread of the map refers to it, so the garbage collector can free
+    it, which ends the map.
+
+    After the first exception from `next` it has no more results. One thread at a time takes results; `stop`, `close`
+    and `stats` are for any. Progress: blocking, but for `stop` and `stats`."""
+
+    def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
+        self._driver = driver = plan.driver()
+        self._meter = Meter(driver.stats)
+        self._begun = [False]
+        self._results: Iterator[_R] = taking(plan, driver, self._meter, values, self._begun)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _R:
+        return next(self._results)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
+        ones. Returns at once; also for a signal handler."""
+        self._driver.stop(keeps=True)
+
+    def close(self) -> None:
+        """No further call starts, running calls are joined. Results not taken are dropped.
+
+        RuntimeError: it is called by a function or the input of this map, for which it would wait."""
+        driver = self._driver
+        if driver.runs_here():
+            raise RuntimeError("close: called by a function or the input of the same map (expected: by another thread)")
+        driver.stop(keeps=False)
+        if self._begun[0]:
+            driver.join()
+        driver.output.clear()
+
+    def stats(self) -> Stats:
+        """Where the map stands."""
+        seen: Stats = self._meter.seen()
+        return seen
+
+
+def taking(
+    plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any], begun: list[bool]
+) -> Iterator[Any]:
+    """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
+    output, window = driver.output, driver.scheduler.window
+    returns, taken, stride = plan.options.errors == "return", 0, 1
+    if driver.halted:  # stopped before it began
+        return
+    try:
+        begun[0] = True
+        meter.begin()
+        never_blocks = type(values) in NEVER_BLOCK and plan.options.key is None and plan.options.priority is None
+        source: Any = List(driver.scheduler, values) if never_blocks else Source(plan, driver.scheduler, values)  # type: ignore[arg-type]
+        driver.start(source, never_blocks)
+        del source, values
+        while True:
+            while output:
+                item = output.popleft()
+                taken += 1
+                if taken >= stride:
+                    driver.took(taken)
+                    taken, stride = 0, window.size // STRIDES
+                    meter.sample()
+                result = plan.result(item) if returns else item.result
+                del item
+                yield result
+                del result
+            if taken:
+                driver.took(taken)
+                taken = 0
+            if driver.ended and not output:
+                break
+            driver.wait()
+        driver.join()
+        error = final_error(driver)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it refers to this frame
+    finally:
+        driver.stop(keeps=False)
+
+
+def final_error(driver: ThreadDriver) -> BaseException | None:
+    """What the map raises after its last result."""
+    scheduler = driver.scheduler
+    error = driver.error()
+    if error is None:
+        return None
+    if isinstance(error, (StopIteration, StopAsyncIteration)):  # raised by an iterator it would end the results
+        wrapped = RuntimeError(f"{type(error).__qualname__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    item = scheduler.failing
+    if item is not None and scheduler.error is item.error:
+        attempts = f"{item.attempts} attempt{'' if item.attempts == 1 else 's'}"
+        place = "" if item.number is None else f"items[{item.number}], "
+        shown = f"{place}{shortened(item.value)}: the item with key {shortened(item.key)}"
+        add_note(error, f"manytail: {shown} failed after {attempts}")
+    scheduler.forget_errors()
+    return error

@@ -1,0 +1,380 @@
+"""The options of a map: the one table of their names, types, defaults, checks and documentation.
+
+The signatures of maps and Callers are compared with it by tests. The checks run when the map is called. A bad option
+raises ValueError or TypeError with the text "option: value (expected: ...)".
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from manytail._checks import (
+    accepts,
+    bad_type,
+    bad_value,
+    check_weights,
+    choice,
+    filled,
+    function,
+    is_async,
+    optional_function,
+    optional_seconds,
+    optional_whole,
+    unfilled,
+    unwrapped,
+)
+
+from .outcomes import NO_NAMES, SpentNames
+from .policies import Batch, Breaker, On, Retry, answer, check_on
+
+ORDERS = ("input", "key", "completion")
+
+
+# ---------------------------------------------------------------------------------------------------- single options
+def policy(option: str, value: Any, of: type[Any], low: int) -> Any:
+    """An object of that kind. A number makes one."""
+    if isinstance(value, of):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise bad_type(option, value, f"an int >= {low}, or a {of.__name__}")
+    if value < low:
+        raise bad_value(option, value, f"an int >= {low}, or a {of.__name__}")
+    return of(value)
+
+
+def check_workers(option: str, value: Any) -> Any:
+    """How many calls may run at once, (least, most), (least, start, most), or "inline". Returns (least, start, most);
+    of equal numbers one."""
+    expected = 'an int >= 1, (least, most) or (least, start, most) with least <= start <= most, or "inline"'
+    if value == "inline":
+        return value
+    three = value if isinstance(value, tuple) else (value, value)
+    if len(three) not in (2, 3) or any(isinstance(one, bool) or not isinstance(one, int) for one in three):
+        raise bad_type(option, value, expected)
+    least, start, most = three if len(three) == 3 else (three[0], *three)
+    if not 1 <= least <= start <= most:
+        raise bad_value(option, value, expected)
+    return most if least == most else (least, start, most)
+
+
+def optional_policy(option: str, value: Any, of: type[Any], low: int) -> Any:
+    return None if value is None else policy(option, value, of, low)
+
+
+def function_of_item(option: str, value: Any) -> Any:
+    if value is not None and not (callable(value) and accepts(value, 1)):
+        raise bad_type(option, value, "a callable that takes one argument")
+    return value
+
+
+def check_progress(option: str, value: Any) -> Any:
+    return value if isinstance(value, bool) else function_of_item(option, value)
+
+
+def not_yet(option: str, value: Any) -> Any:
+    """The rooms of this option are being built."""
+    if value is not None and value != ():
+        raise NotImplementedError(option)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- all options
+class Option(NamedTuple):
+    """What users see of an option."""
+
+    name: str
+    kind: str  # its type in the stubs; _T is that of an item
+    default: Any
+    check: Callable[[str, Any], Any]  # returns what is kept, or raises
+    about: str
+    of_callers: str  # the same for a Caller, which has no option without
+    example: str
+
+
+def option(
+    kind: str, default: Any, about: str, check: Callable[..., Any], *, example: str, of_callers: str | None = None,
+    **more: Any,
+) -> Any:  # fmt: skip
+    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers:
+    what is said of it for a Caller; None: the same; empty: Callers have no such option."""
+    checked = partial(check, **more)
+    shown = about if of_callers is None else of_callers
+    return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown, example)})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The checked options of a map. Picklable if the functions are."""
+
+    workers: int = option(
+        'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """the number of concurrent calls. A
+        plain function runs in that many threads, an `async def` function in that many coroutines. (least, most), or
+        (least, start, most): if you do not know how many concurrent calls the server tolerates, the map finds out. It
+        begins with `start`, or else `least`, and doubles the number after each round of successes, until the first
+        refusal: a deferral, a timeout or a failure that is retried. From then on it adds one per round, and each
+        refusal halves it, at most once in the time of one call. A round counts only if all workers were busy and calls
+        waited only for a worker. Other options that depend on `workers` use `most`. "inline", for debuggers and tests:
+        one call at a time, in the thread that takes the results; no thread is started, and timeout and deadline of a
+        plain function are checked when it returns. Options that depend on `workers` use 1.""",
+        check_workers, of_callers="""the number of concurrent calls. A plain function runs in that many threads, an
+        `async def` function in that many coroutines. (least, most), or (least, start, most): the Caller finds a number
+        between them, as a map does.""", example="workers=32, workers=(1, 200)",
+    )  # fmt: skip
+    max_in_flight: int | None = option(
+        "int | None", None, """items taken from the input and not yet yielded, at most. None: begins at 4 x workers x
+        batch and doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only
+        because the other items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x
+        workers x batch). A slow consumer never makes it grow, and it stops growing while the items and results that
+        wait have 256 MB, by their nbytes or sys.getsizeof.""",
+        optional_whole, low=1, of_callers="""items submitted and not finished, at most; submitting more waits. None:
+        10,000, or workers x batch if that is more.""", example="max_in_flight=100",
+    )  # fmt: skip
+    order: str = option(
+        'Literal["input", "key", "completion"]', "input", """the order of the results. "input": that of the items.
+        "key": that of the items within each key; different keys overtake each other. "completion": as calls finish.
+        A slow item holds back the results behind it, but other calls continue.""",
+        choice, allowed=ORDERS, of_callers="", example='order="completion"',
+    )  # fmt: skip
+    key: Callable[[Any], Any] | None = option(
+        "Callable[[_T], Hashable] | None", None, """a function that returns the group of an item, for example its host
+        or tenant. Groups take turns, and `per_key`, `weights`, `order="key"`, breakers and limits with per_key=True
+        apply to each group. None: all items are one group.""",
+        function_of_item, example="key=lambda item: item.tenant",
+    )  # fmt: skip
+    per_key: int | None = option(
+        "int | None", None, """the number of concurrent calls of each key. None: no limit. Needs `key`. An item that
+        waits for its next attempt keeps its place.""",
+        optional_whole, low=1, example="per_key=4",
+    )  # fmt: skip
+    weights: Mapping[Any, int] | None = option(
+        "Mapping[Any, int] | None", None, """how many calls a key starts when it is its turn, by key. A key that is not
+        in the mapping starts one. Needs `key`.""",
+        check_weights, example='weights={"premium": 3}',
+    )  # fmt: skip
+    priority: Callable[[Any], Any] | None = option(
+        "Callable[[_T], int | None] | None", None, """a function that returns the priority of an item. Lower numbers
+        start first; None starts last. It applies to the items in the window, and changes when calls start, never the
+        order of the results.""",
+        function_of_item, example="priority=lambda item: item.level",
+    )  # fmt: skip
+    batch: Batch | None = option(
+        "int | Batch | None", None, """calls fn with a list of up to this many items of one key; fn returns a sequence
+        with one result for each. Batch(size, linger) also says how long a batch waits to be filled. An element that is
+        an exception fails only its item, and a RetryLater defers it. A batch is one call for workers, per_key and
+        timeout, and costs the sum of its items. If a batch fails for good, each half is called separately. A result
+        that is no sequence or has another length, a timeout, and the deadline fail all its items. None: one item per
+        call.""",
+        optional_policy, of=Batch, low=1, example="batch=Batch(100, linger=0.5)",
+    )  # fmt: skip
+    timeout: float | None = option(
+        "float | None", None, """seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A
+        coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result is
+        dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
+        little shorter.""",
+        optional_seconds, example="timeout=30",
+    )  # fmt: skip
+    deadline: float | None = option(
+        "float | None", None, """seconds from the first item that the whole map may take. Then every item that is not
+        finished fails with DeadlineExceeded, and the rest of the input is read without calls. None: no limit.""",
+        optional_seconds, of_callers="", example="deadline=3_600",
+    )  # fmt: skip
+    retry: Retry = option(
+        "int | Retry", 0, """how often a failed call is made again: a number, or a Retry, which also says for which
+        errors and after which pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
+        its next attempt occupies no worker, and starts before new items of its key and priority. RetryLater defers an
+        item without using up an attempt.""",
+        policy, of=Retry, low=0, example="retry=Retry.http()",
+    )  # fmt: skip
+    breaker: Breaker | None = option(
+        "int | Breaker | None", None, """pauses a key after this many failed calls in a row (without `key`, the whole
+        map); then one call tries whether it works again. A Breaker also says for how long. None: never.""",
+        optional_policy, of=Breaker, low=1, example="breaker=Breaker(5, reset=30)",
+    )  # fmt: skip
+    errors: str = option(
+        'Literal["raise", "return", "drop"]', "raise", """what happens to an item that fails for good. "raise": no
+        further call starts; the results before it are yielded, then its exception is raised, with a note that names
+        the item. "return": every item yields an Outcome, with its result or its error. "drop": the item is left
+        out.""",
+        choice, allowed=("raise", "return", "drop", "column"), of_callers="", example='errors="return"',
+    )  # fmt: skip
+    max_failures: int | None = option(
+        "int | None", None, """the number of items that may fail. If more fail, the map ends with TooManyFailures, as
+        with errors="raise". Needs errors="return" or "drop". None: no limit.""",
+        optional_whole, low=0, of_callers="", example='errors="drop", max_failures=100',
+    )  # fmt: skip
+    fatal: On = option(
+        "On", (), """errors that end the map at once, whatever `errors` says: exception classes, or a function that
+        gets the error and returns a bool. They are not retried. Errors that fn has not raised count too, such as
+        BudgetExceeded.""",
+        check_on, of_callers="", example="fatal=PermissionError",
+    )  # fmt: skip
+    limits: tuple[Any, ...] = option(
+        "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
+        them have room for it. Maps that use the same limit object share the limit, and are served in the order in
+        which they began to wait; with `shared`, so does everything that uses its name in that database. An item that
+        can never fit a Budget fails with BudgetExceeded, a retry that cannot fit fails with the error of fn, and
+        others continue. A deferred call costs a Budget nothing.""",
+        not_yet, example='limits=[Rate(475, "minute"), Concurrency(10)]',
+    )  # fmt: skip
+    item_id: Callable[[Any], Any] | None = option(
+        "Callable[[_T], Any] | None", None, """a function that returns the value that identifies an item, for `dedup`,
+        `remember` and the idempotency key. None: the item itself. The value may be None, a bool, int, float, str,
+        bytes, date, time, Decimal or UUID, or a tuple, list, dict, NamedTuple or dataclass of them. With dedup and
+        remember, an item with another value fails with TypeError.""",
+        function_of_item, example="item_id=lambda item: item.id",
+    )  # fmt: skip
+    dedup: int | None = option(
+        "int | None", None, """lets equal items share one call while it runs, and the results of the last `dedup`
+        calls (the same object). After a failure the next equal item is called. None: every item is called.""",
+        optional_whole, low=1, example="dedup=10_000",
+    )  # fmt: skip
+    remember: Any = option(
+        "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
+        make these calls again: a path or URL, or a Shared. A path stands for Shared(path, module and name of fn); if
+        fn has changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`.
+        Results are looked up in bulk, at most 1 s before the call, and recorded at most 0.5 s or 200 results after
+        they arrived, and before the map ends. After a kill -9, at most the running calls and those 200 are paid for
+        twice. Failures are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with
+        TypeError; a Caller continues and logs the first one. While the database is unavailable no call starts; after
+        its outage_timeout the map fails with SharedUnavailable.""",
+        not_yet, example='remember="run.db"',
+    )  # fmt: skip
+    setup: Callable[[], Any] | None = option(
+        "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
+        or a connection. It is called once per worker thread, before its first call; for an `async def` fn once, in the
+        event loop. A context manager is entered, and exited at the end; of anything else close() is called, if there
+        is one.""",
+        optional_function, example="setup=httpx.Client",
+    )  # fmt: skip
+    progress: Any = option(
+        "bool | Callable[[Stats], None]", False, """True shows one line of progress. A function is called with Stats at
+        most 5 times a second, and once at the end.""",
+        check_progress, of_callers="", example="progress=True",
+    )  # fmt: skip
+    # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
+    # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; the
+    # least that `workers` names, else 0; whether fn is a partial with a `resource` of its own; with how many calls the
+    # map begins, if that is another number.
+    keyed: bool = False
+    prioritised: bool = False
+    never_retry: tuple[type[BaseException], ...] = ()
+    is_async: bool = False
+    wants_delivery: bool = False
+    inline: bool = False
+    least: int = 0
+    own_resource: bool = False
+    start: int = 0
+
+    spent_names: SpentNames = NO_NAMES  # for Delivery.spent
+
+    @property
+    def begins_with(self) -> int:
+        """How many calls may run at once at first."""
+        return self.start or self.least or self.workers
+
+    @property
+    def always(self) -> int:
+        """How many calls may run at once whatever happens."""
+        return self.least or self.workers
+
+    @property
+    def calls_items(self) -> int:
+        """How many items a call may have."""
+        return 1 if self.batch is None else self.batch.size
+
+    @property
+    def identifies(self) -> bool:
+        """Whether each item gets an idempotency key."""
+        return self.dedup is not None or self.remember is not None
+
+    # ------------------------------------------------------------------------------------------------ fatal errors
+    @property
+    def fatal_kinds(self) -> tuple[type[BaseException], ...]:
+        """The classes that `fatal` names; of a predicate none."""
+        if isinstance(self.fatal, tuple):
+            return self.fatal
+        return (self.fatal,) if isinstance(self.fatal, type) else ()
+
+    def is_fatal(self, error: BaseException) -> bool:
+        """Whether this error ends the map. Runs the user's predicate."""
+        return bool(answer(self.fatal, error))
+
+
+OPTIONS = tuple(Option(one.name, *one.metadata["option"]) for one in fields(Options) if one.metadata)
+INLINE = ' | Literal["inline"]'  # where items come from a loop or from several threads, `workers` may not be that
+LOOP_OPTIONS = tuple(one._replace(kind=one.kind.removesuffix(INLINE)) for one in OPTIONS)
+CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in LOOP_OPTIONS if one.of_callers)
+
+
+def check(
+    fn: Any,
+    given: Mapping[str, Any],
+    *,
+    arguments: int | None = 1,
+    failures: tuple[str, ...] = ("raise", "return", "drop"),
+    never_retry: tuple[type[BaseException], ...] = (),
+    columns: Sequence[str] = (),
+) -> Options:
+    """The options among the arguments `given` to a map, checked. `arguments`: how many fn gets by position; None: not
+    known yet. `failures`: the allowed values of `errors`. `columns`: options that are columns, and not kept."""
+    keyed = given.get("key") is not None
+    choice("errors", given.get("errors", "raise"), failures)
+    kept = {
+        one.name: one.check(one.name, given[one.name])
+        for one in OPTIONS
+        if one.name in given and one.name not in columns
+    }
+    workers = kept.get("workers")
+    if workers == "inline":
+        kept["workers"], kept["inline"] = 1, True
+    elif isinstance(workers, tuple):
+        kept["least"], kept["start"], kept["workers"] = workers
+    prioritised = given.get("priority") is not None
+    options = Options(**kept, keyed=keyed, prioritised=prioritised, never_retry=never_retry, is_async=is_async(fn))
+    if not keyed:
+        need = {"per_key": options.per_key is not None, "weights": options.weights is not None}
+        need.update({"order": options.order == "key", "limits": any(limit.per_key for limit in options.limits)})
+        for name, needed in need.items():
+            if needed:
+                raise bad_value(name, given[name], "key is given")
+    if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
+        product = "workers" if options.batch is None else "workers x batch"
+        expected = (
+            f"None, which means automatic, or at least {product}, which is {options.workers * options.calls_items}"
+        )
+        raise bad_value("max_in_flight", options.max_in_flight, expected)
+    if options.max_failures is not None and options.errors == "raise":
+        raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
+    check_fn(fn, arguments, options.setup is not None)
+    if options.setup is not None:
+        check_setup(options.setup, fn)
+    options = replace(options, own_resource="resource" in filled(fn))
+    return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
+
+
+# ---------------------------------------------------------------------------------------------------- functions
+def check_fn(fn: Any, arguments: int | None, has_setup: bool) -> None:
+    """Refuse an fn that cannot be called with its item (None: any number of arguments), and with `delivery=` and
+    `resource=` if it takes them."""
+    function("fn", fn)
+    inner = unwrapped(fn)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise bad_type("fn", fn, "a function that returns its result; this one is a generator function")
+    if arguments is None:
+        return
+    keywords = {"delivery"} & unfilled(fn, arguments) | ({"resource"} if has_setup else set())
+    if not accepts(fn, arguments, keywords):
+        takes = "one argument" if arguments == 1 else f"{arguments} arguments"
+        given = ", with resource= because of setup" if has_setup else "; resource= comes from setup only"
+        raise bad_type("fn", fn, f"a callable that takes {takes}{given}")
+
+
+def check_setup(setup: Any, fn: Any) -> None:
+    if not accepts(setup, 0):
+        raise bad_type("setup", setup, "a callable without arguments")
+    if is_async(setup) and not is_async(fn):
+        raise bad_type("setup", setup, "a plain function, because fn is one: nothing would await what it returns")
