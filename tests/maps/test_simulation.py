@@ -25,7 +25,7 @@ def test_every_promise_holds_in_random_worlds(first):
 FAULTS = [
     (Lanes, "finished", "lane.held -= 1", "pass"),
     (Lanes, "take", "lane.held += 1", "pass"),
-    (Lanes, "put_back", "add_first", "add"),
+    (Lanes, "put_back", "waiting.add_first", "waiting.add"),
     (Lanes, "admit", "lane.waiting.add(item)", "lane.waiting.add_first(item)"),
     (Lanes, "wake", "lane.paused_until > now", "False"),
     (Lanes, "take_all", "if lane.rests", "if False"),

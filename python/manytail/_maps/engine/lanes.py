@@ -3,8 +3,8 @@
 Each key has a lane. A lane has a slot for each of its calls that runs, rests until its next attempt, or waits in
 `again`: at most `per_key`. What may start in a lane:
 
-    again    calls that have a slot: their next attempt is due, or they were handed to a worker and came back. They go
-             before new items of their priority
+    again    calls that have a slot, because they were called before: their next attempt is due. They go before new
+             items of their priority
     waiting  items without a slot. They may start while the lane has a free slot
 
 Both are in input order; with priorities the most urgent item is first, unless calls of a key are to start in input
@@ -108,19 +108,20 @@ class Lanes:
     ) -> None:
         """weight_of: the weight of an item's lane."""
         self._keyed, self._prioritised = keyed, prioritised
+        self._levelled = keyed and prioritised  # whether lanes have priorities; a lone one orders its calls itself
         self._queue: Callable[[], Any] = Urgent if prioritised and not in_order else Fifo
         self._per_key = math.inf if per_key is None else per_key
         self._weight_of = weight_of
         self._lanes: dict[Hashable, Lane] = {}
         self._limit = IDLE_LIMIT
-        self._ring: deque[list[Lane | None]] = deque()  # without priorities; an entry that has no lane is void
-        self._rings: dict[float, deque[list[Lane | None]]] = {}  # with priorities
+        self._ring: deque[list[Lane | None]] = deque()  # an entry that has no lane is void
+        self._rings: dict[float, deque[list[Lane | None]]] = {}  # instead of it, where lanes have priorities
         self._levels: list[float] = []  # a heap: the keys of `_rings`
         self._resting: list[tuple[float, int, Lane]] = []  # a heap: when lanes that rest are to be looked at
         self._numbers = count()
         self.waiting = 0  # calls in lanes
         self.lone: Lane | None = None  # where there is only one
-        if not keyed and not prioritised:
+        if not keyed:
             self.lone = self._lanes[None] = self.new()
 
     # ------------------------------------------------------------------------------------------------ the reader's
@@ -154,14 +155,14 @@ class Lanes:
     def admit(self, items: list[Item]) -> None:
         """New items."""
         self.waiting += len(items)
-        if self.lone is not None:
+        if self._queue is Fifo and self.lone is not None:
             self.lone.waiting.extend(items)
             self._update(self.lone)
             return
         for item in items:
             lane = item.lane
             lane.waiting.add(item)
-            if lane.entry is None or self._prioritised:
+            if lane.entry is None or self._levelled:
                 self._update(lane)
 
     def again(self, call: Call) -> None:
@@ -170,11 +171,17 @@ class Lanes:
         call.lane.again.add(call)
         self._update(call.lane)
 
-    def put_back(self, call: Call) -> None:
-        """A call with a slot did not start: it is the first of its priority."""
+    def put_back(self, call: Call, began: bool) -> None:
+        """A call with a slot did not start: it is the first of its priority. began: it was called before. If not, it
+        loses its slot: what was called before goes first."""
         self.waiting += 1
-        call.lane.again.add_first(call)
-        self._update(call.lane)
+        lane = call.lane
+        if began:
+            lane.again.add_first(call)
+        else:
+            lane.held -= 1
+            lane.waiting.add_first(call)
+        self._update(lane)
 
     def readmit(self, call: Call) -> None:
         """A call without a slot comes before new items of its priority."""
@@ -191,7 +198,7 @@ class Lanes:
     # ------------------------------------------------------------------------------------------------ calls start
     def next(self) -> Lane | None:
         """The lane whose turn it is, or None."""
-        if not self._prioritised:
+        if not self._levelled:
             return self._first(self._ring)
         while self._levels:
             level = self._levels[0]
@@ -229,7 +236,7 @@ class Lanes:
             lane.turns = lane.weight
             self._leave(lane)
             self._update(lane)
-        elif self._prioritised or not (lane.again or (lane.waiting and lane.held < self._per_key)):
+        elif self._levelled or not (lane.again or (lane.waiting and lane.held < self._per_key)):
             self._update(lane)
         return call
 
@@ -270,7 +277,7 @@ class Lanes:
         may = not lane.rests and (lane.again or (lane.waiting and lane.held < self._per_key))
         if not may:
             self._leave(lane)
-        elif not self._prioritised:
+        elif not self._levelled:
             if lane.entry is None:
                 lane.entry = [lane]
                 self._ring.append(lane.entry)

@@ -269,7 +269,7 @@ class Scheduler:
             for item in call.items():
                 self._fail(item, self._deadline_exceeded())
         elif not self.halted:
-            self.lanes.put_back(call)
+            self.lanes.put_back(call, any(item.attempts or item.deferrals for item in call.items()))
 
     # ------------------------------------------------------------------------------------------------ calls end
     def _succeeded(self, item: Item) -> None:
@@ -415,7 +415,8 @@ class Scheduler:
         self.halted = True  # the item is not done: nothing behind it is emitted
         if self.failing is None:
             self.failing = item
-            self.error = self.error or (error if fatal or not too_many else self._too_many(error))
+            if self.error is None:
+                self.error = error if fatal or not too_many else self._too_many(error)
 
     def _too_many(self, last: BaseException) -> TooManyFailures:
         most = self.rules.max_failures
@@ -457,7 +458,7 @@ class Scheduler:
             self._line.clear()
 
     def _fail_map(self, event: Fail) -> None:
-        self.error = self.error or event.error
+        self.error = event.error if self.error is None else self.error
         self.halted = True
 
     def _stop(self, event: Stop) -> None:

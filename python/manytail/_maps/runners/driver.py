@@ -68,7 +68,8 @@ class Driver:
 
     def error(self) -> BaseException | None:
         """What the map raises when the output is empty."""
-        return self.scheduler.error or self.scheduler.input_error
+        scheduler = self.scheduler
+        return scheduler.input_error if scheduler.error is None else scheduler.error
 
     def stats(self) -> Stats:
         """Where the map stands. Each number is right, but they may be of different moments."""

@@ -94,6 +94,7 @@ class ThreadDriver(Driver):
         self._at = math.inf  # when it makes a step
         # The input.
         self._source: Any = None  # one that never blocks
+        self._is_read = False  # it has no more items
         self._blocking: Iterator[list[Item]] | None = None
         self._reader: Thread | None = None
         self._read_next = Event()
@@ -107,7 +108,8 @@ class ThreadDriver(Driver):
         self._abandoned: list[Worker] = []
         self._handover: list[Call] | None = None  # where a worker that makes a step finds its next call
         # The end.
-        self._alive = 0  # threads that `join` waits for
+        self._threads: list[Thread] = []  # that `join` waits for; abandoned ones are not among them
+        self._alive = 0  # of these, those that have not ended
         self._alive_lock = threading.Lock()
         self._over = Event()  # all of them have ended
 
@@ -120,7 +122,7 @@ class ThreadDriver(Driver):
         else:
             self._blocking = source
         self._alive = 1
-        start_daemon(self._start, self._serve, "manytail-service")
+        start_daemon(self._start_service)
 
     def wait(self) -> None:
         """Wait until the output has an item, or the map has ended."""
@@ -134,8 +136,10 @@ class ThreadDriver(Driver):
 
     def join(self) -> None:
         """Wait until all threads have ended."""
-        if self._alive:
-            self._over.wait()
+        self._over.wait()
+        for thread in self._threads:
+            thread.join()  # it has ended but for a moment
+        self._source = None
         reader = self._reader
         if reader is not None and reader is not threading.current_thread():
             reader.join(INPUT_TIMEOUT)
@@ -185,6 +189,7 @@ class ThreadDriver(Driver):
             return  # it has ended, or its worker sees that the deadline has passed
         del self._at_work[call]
         self._workers -= 1
+        self._threads.remove(worker.thread)
         self._leave()
         if self.scheduler.expired:  # no call follows: nobody is asked, and no thread is replaced
             self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
@@ -208,10 +213,10 @@ class ThreadDriver(Driver):
             self._read_next.set()
 
     def _read_here(self, most: float) -> None:
-        while self._source is not None and self._count < most:
+        while not self._is_read and self._count < most:
             items = self._source.take(int(most) - self._count)
             if not items:
-                self._source = None
+                self._is_read = True
                 self.inbox.append(InputEnded(None))
                 return
             self._count += len(items)
@@ -224,7 +229,7 @@ class ThreadDriver(Driver):
 
     def end(self) -> None:
         self._queue.shutdown(immediate=True)
-        self._source = None
+        self._is_read = True
         self._wakeup.set()
         self._read_next.set()
 
@@ -233,6 +238,9 @@ class ThreadDriver(Driver):
         thread = Thread(self, run, name)
         thread.start()
         return thread
+
+    def _start_service(self) -> None:
+        self._threads.append(self._start(self._serve, "manytail-service"))
 
     def _leave(self) -> None:
         """A thread that `join` waited for has ended, or is abandoned."""
@@ -249,7 +257,8 @@ class ThreadDriver(Driver):
                 self._reader = self._start(partial(self._read_all, self._blocking), "manytail-reader")
             while not self.ended:
                 self._wakeup.clear()
-                self._at = math.inf
+                if self._at <= self.now():
+                    self._at = math.inf
                 self.inbox.append(0)  # have a step made, by whoever holds the lock
                 self.pump()
                 wait = self._at - self.now()
@@ -294,6 +303,7 @@ class ThreadDriver(Driver):
             self._alive += 1
         try:
             worker.thread = self._start(partial(self._work, worker, overdue), f"manytail-worker-{self._made}")
+            self._threads.append(worker.thread)
         except RuntimeError as error:  # the system has no more threads to give
             self._workers -= 1
             self._leave()
