@@ -262,8 +262,7 @@ class Results(Iterator[_R]):
     def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
         self._driver = driver = plan.driver()
         self._meter = Meter(driver.stats)
-        self._begun = [False]
-        self._results: Iterator[_R] = taking(plan, driver, self._meter, values, self._begun)
+        self._results: Iterator[_R] = taking(plan, driver, self._meter, values)
 
     def __iter__(self) -> Self:
         return self
@@ -290,8 +289,7 @@ class Results(Iterator[_R]):
         if driver.runs_here():
             raise RuntimeError("close: called by a function or the input of the same map (expected: by another thread)")
         driver.stop(keeps=False)
-        if self._begun[0]:
-            driver.join()
+        driver.join()
         driver.output.clear()
 
     def stats(self) -> Stats:
@@ -300,16 +298,13 @@ class Results(Iterator[_R]):
         return seen
 
 
-def taking(
-    plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any], begun: list[bool]
-) -> Iterator[Any]:
+def taking(plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
     """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
     output, window = driver.output, driver.scheduler.window
     returns, taken, stride = plan.options.errors == "return", 0, 1
     if driver.halted:  # stopped before it began
         return
     try:
-        begun[0] = True
         meter.begin()
         never_blocks = type(values) in NEVER_BLOCK and plan.options.key is None and plan.options.priority is None
         source: Any = List(driver.scheduler, values) if never_blocks else Source(plan, driver.scheduler, values)  # type: ignore[arg-type]

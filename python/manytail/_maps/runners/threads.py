@@ -89,7 +89,8 @@ class ThreadDriver(Driver):
         self._queue: MultiQueue[None, Call] = MultiQueue()
         self._calls = self._queue.add(None)
         self._output_changed = Event()
-        # The service thread.
+        # The service thread. An interruption of `start` leaves open whether it runs: it and `join` agree on that.
+        self._fate: dict[str, bool] = {}
         self._wakeup = Event()
         self._at = math.inf  # when it makes a step
         # The input.
@@ -109,7 +110,7 @@ class ThreadDriver(Driver):
         self._handover: list[Call] | None = None  # where a worker that makes a step finds its next call
         # The end.
         self._threads: list[Thread] = []  # that `join` waits for; abandoned ones are not among them
-        self._alive = 0  # of these, those that have not ended
+        self._alive = 1  # of these, those that have not ended; the service thread is the first
         self._alive_lock = threading.Lock()
         self._over = Event()  # all of them have ended
 
@@ -121,7 +122,6 @@ class ThreadDriver(Driver):
             self._source = source
         else:
             self._blocking = source
-        self._alive = 1
         start_daemon(self._start_service)
 
     def wait(self) -> None:
@@ -135,7 +135,11 @@ class ThreadDriver(Driver):
         self.waiting = False
 
     def join(self) -> None:
-        """Wait until all threads have ended."""
+        """Wait until all threads have ended. A map whose service thread has not begun never begins."""
+        if not self._fate.setdefault("runs", False):
+            self.ended = True
+            self.show()
+            return
         self._over.wait()
         for thread in self._threads:
             thread.join()  # it has ended but for a moment
@@ -252,6 +256,8 @@ class ThreadDriver(Driver):
 
     def _serve(self) -> None:
         """The service thread; the first of all."""
+        if not self._fate.setdefault("runs", True):
+            return
         try:
             if self._blocking is not None:
                 self._reader = self._start(partial(self._read_all, self._blocking), "manytail-reader")
