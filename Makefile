@@ -155,8 +155,8 @@ MINUTES ?= 10
 soak: $(MADE)/bench ## random mixed loads for MINUTES=10, invariants checked, memory watched and plotted
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) $(SOAK_PYTHONS) $(ARGS)
 
-fuzz: $(MADE)/dev $(QUICK_YIELD) ## random maps and random calls of queues on both builds for MINUTES=10, until one fails (tests/fuzz; ARGS=--seeds=1000)
-	@$(EACH) for fuzzer in maps queues; do PYTHONPATH=tests $$python -m fuzz $$fuzzer --minutes=$(MINUTES) $(ARGS) & all="$$all $$!"; done; done; \
+fuzz: $(MADE)/dev $(QUICK_YIELD) ## random maps, calls of queues, and situations on both builds for MINUTES=10, until one fails (tests/fuzz; ARGS=--seeds=1000)
+	@$(EACH) for fuzzer in maps queues situations; do PYTHONPATH=tests $$python -m fuzz $$fuzzer --minutes=$(MINUTES) $(ARGS) & all="$$all $$!"; done; done; \
 	for one in $$all; do wait $$one || status=1; done; exit $${status:-0}
 
 tsan: $(MADE)/venv ## native threads drive the queues under ThreadSanitizer, then threads of a free-threaded CPython

@@ -1,7 +1,7 @@
 """Run random cases until one fails, or replay one. From tests/: python -m fuzz --help
 
 A seed draws a case. Threads make no two runs of a case equal, so a case is replayed several times. A case is short, and
-never waits for a time to pass. `make fuzz MINUTES=600` runs both fuzzers on both builds."""
+never waits for a time to pass. `make fuzz MINUTES=600` runs all fuzzers on both builds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import time
 from types import FunctionType
 from typing import Any
 
-from . import maps, queues
+from . import maps, queues, situations
 
-FUZZERS: dict[str, Any] = {"maps": maps, "queues": queues}
+FUZZERS: dict[str, Any] = {"maps": maps, "queues": queues, "situations": situations}
 LIMIT = 100  # seconds after which a case hangs: its stacks are printed, and the process ends
 noise: list[str] = []  # what nobody could be told: exceptions of threads and finalizers, errors that asyncio logs
 

@@ -85,8 +85,6 @@ class Queues(Case):
     def draw(self, random: Random) -> None:
         self.name = random.choice(["Queue", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"])
         self.ordered = self.name in ("Queue", "SimpleQueue")
-        if not self.ordered:  # their _put and _get are Python, as in the standard library: exceptions interrupt them
-            self.actions = ("return",)
         self.hostile = False
 
     def open(self) -> None:

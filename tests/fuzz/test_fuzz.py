@@ -9,7 +9,11 @@ from support.process import environment
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts a process")
 
-CASES = {"maps": count(700, 20_000, "MANYTAIL_FUZZ"), "queues": count(500, 20_000, "MANYTAIL_FUZZ")}
+CASES = {
+    "maps": count(700, 20_000, "MANYTAIL_FUZZ"),
+    "queues": count(500, 20_000, "MANYTAIL_FUZZ"),
+    "situations": count(120, 20_000, "MANYTAIL_FUZZ"),
+}
 PARTS = 4
 
 
