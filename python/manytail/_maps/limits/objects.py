@@ -21,6 +21,7 @@ from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event, Held
 
+from ..outcomes import BudgetExceeded
 from .groups import Group, Owner, run, seconds_until
 from .ledger import Account, Never, Permits, Spending, Tokens, Waiter
 
@@ -29,10 +30,6 @@ IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for id
 
 _limits: WeakSet[Limit] = WeakSet()
 _held: ContextVar[tuple[Block, ...]] = ContextVar("manytail: blocks of limits that have begun here", default=())
-
-
-class BudgetExceeded(Exception):  # moves to outcomes.py
-    """Starting this item would have spent more than a Budget has. It names the limit."""
 
 
 class Limit:

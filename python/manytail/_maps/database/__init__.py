@@ -1,0 +1,1 @@
+"""What maps have in common through a SQL database: SQLite or PostgreSQL."""
