@@ -12,7 +12,7 @@ import time
 import pytest
 from support.threads import Threads
 
-from manytail import Shared
+from manytail import Budget, Concurrency, Shared, concurrent_map
 from manytail.mapping import _grants, _shared_database, _shared_store, _shared_tables
 from manytail.mapping._grants import Ask, Terms
 
@@ -358,6 +358,31 @@ def test_another_layout_is_refused_and_left_alone(database, version, which):
     with pytest.raises(ValueError, match=rf"layout {version}, of {which} \(expected: layout"):
         Shared(database.url, "a").remembered()
     assert layout(database) == [(version,)]
+
+
+def use_all_tables(database):
+    """The results of a map that uses each of the tables, and how many of them were remembered."""
+    shared = Shared(database.url, "a", outage_timeout=5)
+    limits = [Budget(100, shared=shared, name="budget"), Concurrency(2, shared=shared, name="concurrency")]
+    with concurrent_map(str, range(3), limits=limits, remember=shared, workers=2) as results:
+        return list(results), results.stats().remembered
+
+
+@pytest.mark.parametrize(("table", "remembered"), [("results", 0), ("limits", 3), ("holds", 3)])
+def test_a_table_that_was_dropped_is_made_anew(database, table, remembered):
+    use_all_tables(database)
+    database.query(f"DROP TABLE manytail_{table}")
+    assert use_all_tables(database) == (["0", "1", "2"], remembered)
+
+
+@pytest.mark.parametrize("table", ["layout", "names"])
+def test_a_table_that_others_refer_to_is_not_made_beside_them(database, table):
+    """Names that it would give again have the results of others."""
+    use_all_tables(database)
+    cascade = " CASCADE" if database.url.startswith("postgresql") else ""
+    database.query(f"DROP TABLE manytail_{table}{cascade}")
+    with pytest.raises(ValueError, match=f"the table manytail_{table} is missing"):
+        use_all_tables(database)
 
 
 # ---------------------------------------------------------------------------------------------------- connections
