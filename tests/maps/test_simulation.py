@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Scheduler
 
@@ -30,10 +31,15 @@ FAULTS = [
     (Lanes, "wake", "lane.paused_until > now", "False"),
     (Lanes, "take_all", "if lane.rests", "if False"),
     (Lanes, "_goes_again", "lane.held >= self._per_key", "False"),
+    (BreakerStage, "before", "return Wait(state.until, of_lane=True)", "pass"),
+    (BreakerStage, "undo", "self._end_wait(call.lane, state)", "pass"),
+    (BreakerStage, "_succeeded", "self._end_wait(lane, state)", "pass"),
+    (BreakerStage, "_failed", "self._end_wait(lane, state)", "pass"),
     (Scheduler, "step", "and not effects.recall", ""),
     (Scheduler, "step", "window.taken + window.size", "window.taken + window.size + 1"),
     (Scheduler, "_arrived", "item.error is not None or item.known:", "item.error is not None:"),
-    (Scheduler, "_ask", "earlier.undo(call, self._now)", "pass"),
+    (Scheduler, "_ask", "return decision, self.stages[:number][::-1]", "return decision, ()"),
+    (Scheduler, "_does_not_start", "self._tell(asked, call, Ended.REFUSED)", "pass"),
     (Scheduler, "_start", "self.handed < self.allowed", "self.handed <= self.allowed"),
     (Scheduler, "_hand", "call.began = None", "pass"),
     (Lanes, "wake", "lane.rests, lane.rest_until = False, -math.inf", "lane.rests = False"),

@@ -11,6 +11,7 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
 from manytail._maps.engine.item import Ended, Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
@@ -102,11 +103,11 @@ class Equals(Stage):
 
     def after(self, call, ended, now):
         self.open.remove(call)
-        if ended not in (Ended.SUCCEEDED, Ended.FAILED):
+        if ended not in (Ended.SUCCEEDED, Ended.FAILED, Ended.REFUSED):
             return
         del self.leaders[call.value % 7]
         followers = self.followers.get(call.value % 7, ())
-        if ended is Ended.FAILED and followers:
+        if ended is not Ended.SUCCEEDED and followers:
             leader = self.leaders[call.value % 7] = followers.popleft()
             yield leader, GO
         while ended is Ended.SUCCEEDED and followers:
@@ -175,6 +176,8 @@ class World:
             keyed=self.keyed, prioritised=self.prioritised, in_order=self.order == "key", per_key=self.per_key,
             weight_of=None if self.weights is None else lambda item: self.weights[item.key],
         )  # fmt: skip
+        if some(0.3):
+            stages.insert(bool(stages) and isinstance(stages[0], Equals), BreakerStage(2, 1.5, rng.random() < 0.3))
         self.scheduler = Scheduler(self.rules, lanes, stages)
         for stage in stages:
             stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
@@ -224,6 +227,8 @@ class World:
         assert item not in self.queue, "handed twice"
         assert item not in self.running, "handed while it runs"
         assert self.paused[item.lane] <= self.now, "handed while its lane pauses"
+        if item.lane.breaker is not None:
+            assert item.lane.breaker.until <= self.now, "handed while the breaker is open"
         assert not item.known, "a call of an item whose result is recorded"
         assert item.error is None, "a call of an item that has failed"
 
@@ -350,7 +355,8 @@ class World:
         assert not self.queue, "calls are left"
         assert not self.running, "calls run on"
         for stage in scheduler.stages:
-            assert not stage.open, "a stage has a call that has ended"
+            open_calls = stage._periods if isinstance(stage, BreakerStage) else stage.open
+            assert not open_calls, "a stage has a call that has ended"
         if self.stopped is None and error is None:
             emitted = self.total - (sum(item.error is not None for item in self.items) if self.rules.drops else 0)
             assert len(self.taken) + len(self.output) == emitted, "an item is missing"

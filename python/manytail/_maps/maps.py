@@ -19,9 +19,11 @@ from manytail._progress import Meter
 from manytail._timings import now
 
 from . import options as table
+from .engine.breaker import BreakerStage
 from .engine.item import Item
 from .engine.lanes import Lanes
 from .engine.scheduler import Rules, Scheduler
+from .engine.stages import Stage
 from .errors import add_note, note_option, shortened
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
@@ -79,7 +81,7 @@ class Plan:
 
     def refuse_what_is_missing(self) -> None:
         options = self.options
-        missing: dict[str, Any] = {"batch": options.batch, "breaker": options.breaker, "dedup": options.dedup}
+        missing: dict[str, Any] = {"batch": options.batch, "dedup": options.dedup}
         missing |= {"workers": options.inline or options.least or None, "fn": options.is_async or None}
         missing |= {"retry.within": options.retry.within, "progress": options.progress or None}
         for name, value in missing.items():
@@ -95,6 +97,7 @@ class Plan:
             in_order=options.order == "key",
             per_key=options.per_key,
             weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
+            shows=None if options.breaker is None else lambda key: f", key {shortened(key)}",
         )
         most = options.max_failures
         rules = Rules(
@@ -110,7 +113,15 @@ class Plan:
             drops=options.errors == "drop",
             max_failures=math.inf if most is None else most,
         )
-        return Scheduler(rules, lanes)
+        return Scheduler(rules, lanes, self.stages())
+
+    def stages(self) -> list[Stage]:
+        """In their order. An option that is not given adds none."""
+        stages: list[Stage] = []
+        breaker = self.options.breaker
+        if breaker is not None:
+            stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
+        return stages
 
     def driver(self) -> ThreadDriver:
         options = self.options

@@ -22,13 +22,14 @@ class Lane:
 
     __slots__ = (
         "accounts", "again", "assigned", "breaker", "emitted", "entry", "held", "key", "level", "line", "paused_until",
-        "rest_until", "rests", "spread", "turns", "waiters", "waiting", "weight",
+        "pinned", "rest_until", "rests", "shown", "spread", "turns", "waiters", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, waiting: Any, again: Any, key: Hashable = None, weight: int = 1) -> None:
         """waiting, again: empty queues, see `lanes`."""
         self.key = key
         self.weight = weight
+        self.shown = ""  # the key for messages that the engine makes; it runs no user code
         # Owned by `lanes`.
         self.waiting = waiting  # items without a slot
         self.again = again  # calls with a slot
@@ -43,6 +44,7 @@ class Lane:
         self.assigned = self.emitted = 0  # items; the first is the reader's
         self.line: deque[Item] = deque()  # order="key": items in input order, until they are emitted
         # Owned by stages.
+        self.pinned = False  # what they keep of it matters although it has no items
         self.breaker: Any = None
         self.accounts: Any = None  # of the limits with per_key
         self.waiters: Any = None
@@ -136,6 +138,7 @@ class Ended(Enum):
     RETRIED = "retried"  # it failed, and another attempt follows
     FAILED = "failed"  # for good
     DEFERRED = "deferred"  # RetryLater: the server said "not now"
+    REFUSED = "refused"  # it did not start: a later stage refused it, and it has failed
 
 
 class Kind(Enum):

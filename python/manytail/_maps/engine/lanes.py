@@ -18,7 +18,8 @@ Threads. The reader calls `assign`, which runs code of the user's keys, and writ
 Invariants
     a lane is in exactly one ring, once, iff it does not rest and has a call that may start
     lane.held <= per_key
-    lane.assigned - lane.emitted   items that are not emitted; a lane without any, that does not rest, may be forgotten
+    lane.assigned - lane.emitted   items that are not emitted; a lane without any, that does not rest and is not
+                                   pinned, may be forgotten
 Cost: constant for each call and lane without priorities, else logarithmic in what waits; nothing idle is looked at.
 """
 
@@ -105,8 +106,10 @@ class Lanes:
         in_order: bool = False,
         per_key: int | None = None,
         weight_of: Callable[[Item], int] | None = None,
+        shows: Callable[[Hashable], str] | None = None,
     ) -> None:
-        """weight_of: the weight of an item's lane."""
+        """weight_of: the weight of an item's lane. shows: makes `Lane.shown` of its key; may run the user's code."""
+        self._shows = shows
         self._keyed, self._prioritised = keyed, prioritised
         self._levelled = keyed and prioritised  # whether lanes have priorities; a lone one orders its calls itself
         self._queue: Callable[[], Any] = Urgent if prioritised and not in_order else Fifo
@@ -135,7 +138,10 @@ class Lanes:
                 if len(self._lanes) >= self._limit:
                     self._forget_idle()
                 weight = 1 if self._weight_of is None else self._weight_of(item)
-                lane = self._lanes[key] = self.new(key, weight)
+                lane = self.new(key, weight)
+                if self._shows is not None and self._keyed:
+                    lane.shown = self._shows(key)
+                self._lanes[key] = lane
         lane.assigned += 1
         item.lane = lane
 
@@ -147,7 +153,7 @@ class Lanes:
         """Amortised constant time per lane: the next call comes when their number has doubled."""
         for key, lane in list(self._lanes.items()):
             # A lane begins to rest before its last item is emitted. So `rests` is read last.
-            if lane.assigned == lane.emitted and not lane.rests:
+            if lane.assigned == lane.emitted and not (lane.rests or lane.pinned):
                 del self._lanes[key]
         self._limit = max(IDLE_LIMIT, 2 * len(self._lanes))
 

@@ -192,9 +192,10 @@ class Scheduler:
             if lane is None:
                 return
             if self.stages:
-                decision = self._ask(lanes.first(lane))
+                call = lanes.first(lane)
+                decision, asked = self._ask(call)
                 if decision is not GO:
-                    if self._does_not_start(lane, decision):
+                    if self._does_not_start(lane, call, decision, asked):
                         return
                     continue
             self._hand(lanes.take(lane))
@@ -208,27 +209,32 @@ class Scheduler:
             self.lanes.started(call.lane, self._now)
         self._effects.start.append(call)
 
-    def _ask(self, call: Call) -> Decision:
-        """Whether every stage lets the call start. If not, nothing is taken."""
+    def _ask(self, call: Call) -> tuple[Decision, Sequence[Stage]]:
+        """Whether every stage lets the call start. If not, also the stages before the one that does not, the last
+        first."""
         for number, stage in enumerate(self.stages):
             decision = stage.before(call, self._now)
             if decision is not GO:
-                for earlier in reversed(self.stages[:number]):
-                    earlier.undo(call, self._now)
-                return decision
-        return GO
+                return decision, self.stages[:number][::-1]
+        return GO, ()
 
-    def _does_not_start(self, lane: Lane, decision: Decision) -> bool:
-        """Carry out what a stage said of the first call of the lane. Returns whether the map has to wait."""
+    def _does_not_start(self, lane: Lane, call: Call, decision: Decision, asked: Sequence[Stage]) -> bool:
+        """Carry out what a stage said of the first call of the lane; `asked` said GO before. Returns whether the map
+        has to wait."""
+        if not isinstance(decision, Refuse):
+            for stage in asked:
+                stage.undo(call, self._now)
         if isinstance(decision, Wait):
             if not decision.of_lane:
                 self._blocked_until = decision.until
                 return True
             self.lanes.rest(lane, decision.until)
             return False
-        call = self.lanes.take(lane)
+        self.lanes.take(lane)
         assert isinstance(call, Item)
         self.lanes.finished(lane)
+        if isinstance(decision, Refuse):
+            self._tell(asked, call, Ended.REFUSED)
         if decision is not KEEP:
             self._released(call, decision)
         return self.halted
@@ -287,7 +293,10 @@ class Scheduler:
 
     def _tell_stages(self, call: Call, ended: Ended) -> None:
         self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
-        for stage in self.stages:
+        self._tell(self.stages, call, ended)
+
+    def _tell(self, stages: Sequence[Stage], call: Call, ended: Ended) -> None:
+        for stage in stages:
             for item, decision in stage.after(call, ended, self._now):
                 if self.expired:
                     self._fail(item, self._deadline_exceeded())

@@ -12,8 +12,8 @@ not given adds no stage; a plain map has none. All or nothing: if a stage says a
                               of another call lets it go. Only of calls that have not started before
              Answer(result)   the item has this result without a call
              Refuse(error)    the item fails with this error without a call
-    undo     the call does not start after all: a later stage said no, or the worker came later than `begin_by`
-    after    the call has ended
+    undo     the call does not start now: a later stage said no, or the worker came later than `begin_by`
+    after    the call has ended; or a later stage refused it (Ended.REFUSED), which only those before that one are told
 
 Each call that got GO of every stage ends in exactly one of `undo` and `after`. A stage is called by the scheduler
 alone, one call at a time, with its clock's `now`. It runs no user code and takes no lock but that of a ledger.
