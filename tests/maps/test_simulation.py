@@ -12,6 +12,7 @@ from manytail._maps.engine.scheduler import Scheduler
 from . import world
 
 
+@pytest.mark.thread_unsafe(reason="pure: more threads would make the same worlds once more")
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_every_promise_holds_in_random_worlds(first):
     for seed in range(first, first + 100):
@@ -69,7 +70,7 @@ def test_a_planted_fault_is_found(owner, method, old, new, monkeypatch):
     found = dict(vars(inspect.getmodule(owner)))
     exec(source.replace(old, new), found)
     monkeypatch.setattr(owner, method, found[method])
-    for seed in (*range(400), 847):
+    for seed in (*range(320), 826, 843, 847):
         try:
             world.run(seed)
         except Exception:  # also what the broken code raises
