@@ -150,6 +150,7 @@ class Owner:
         self.keyed = any(limit.per_key for limit in self.limits)
         self.accounts: tuple[Account, ...] = () if self.keyed else self.accounts_of(None)
         self.waiters: tuple[Waiter, ...] = (self.waiter,) * len(self.accounts)
+        self._holds = any(limit.holds for limit in self.limits)  # else a call that spent its cost changes nothing
         self._lanes: dict[Waiter, Sequence[Account]] = {self.waiter: ()}  # what may wait, and the accounts that it uses
         together(self.limits)
 
@@ -180,7 +181,8 @@ class Owner:
 
     def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
         """A call has ended that took these costs. spent: what it took really, of each account; 0: it did not begin."""
-        self.limits[0].group.post(partial(ledger.end, accounts, costs, spent, now))
+        if self._holds or spent != costs:
+            self.limits[0].group.post(partial(ledger.end, accounts, costs, spent, now))
 
     def pause(self, until: float) -> None:
         """Nothing starts under the Rates of this map before that time."""

@@ -42,6 +42,7 @@ class Limit:
 
     name: str | None
     group: Group
+    holds = True  # as of its accounts
 
     def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Any, name: str | None) -> None:
         self.cost = _checked_cost(cost)
@@ -195,6 +196,8 @@ class Rate(Limit):
         if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
             raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
         super().__init__(cost, per_key, per_task, shared, name)
+
+    holds = Tokens.holds
 
     def _new_account(self, key: Any) -> Account:
         return Tokens(self, self.per_key, key, self.interval, self.burst * self.interval, self.seconds)

@@ -129,6 +129,16 @@ def _sized(kind: bytes, data: bytes) -> bytes:
     return b"%s%d:%s" % (kind, len(data), data)
 
 
+def _key_of_str(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return b"s%d:%s" % (len(data), data)
+
+
+def _key_of_int(value: int) -> bytes:
+    data = b"%d" % value
+    return b"i%d:%s" % (len(data), data)
+
+
 def _text(value: Any) -> bytes:
     return _sized(b"x", f"{type(value).__name__}:{value}".encode())
 
@@ -171,9 +181,9 @@ def _key_of_record(value: Any, names: tuple[str, ...], parts: list[bytes]) -> by
 KEY = Form(
     {
         type(None): lambda value: b"0",
-        str: lambda value: _sized(b"s", value.encode("utf-8", "surrogatepass")),
+        str: _key_of_str,
         bool: lambda value: b"t" if value else b"f",
-        int: lambda value: _sized(b"i", b"%d" % value),
+        int: _key_of_int,
         float: lambda value: b"d" + (b"nan" if math.isnan(value) else struct.pack(">d", value + 0.0)),
         bytes: lambda value: _sized(b"b", value),
         **dict.fromkeys((date, timedelta, UUID), _text), **dict.fromkeys((datetime, time), _moment), Decimal: _plain,
@@ -191,6 +201,16 @@ _DATE, _TIME, _DELTA = struct.Struct(">HBB"), struct.Struct(">BBBIB"), struct.St
 
 def _counted(kind: bytes, data: bytes) -> bytes:
     return kind + _LENGTH.pack(len(data)) + data
+
+
+def _str(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return b"s" + _LENGTH.pack(len(data)) + data
+
+
+def _int(value: int) -> bytes:
+    size = value.bit_length() // 8 + 1
+    return b"i" + _LENGTH.pack(size) + value.to_bytes(size, "big", signed=True)
 
 
 def _day(value: Any) -> bytes:
@@ -225,9 +245,9 @@ def _bytes_of_record(value: Any, names: tuple[str, ...], parts: list[bytes]) -> 
 RECORD = Form(
     {
         type(None): lambda value: b"0",
-        str: lambda value: _counted(b"s", value.encode("utf-8", "surrogatepass")),
+        str: _str,
         bool: lambda value: b"t" if value else b"f",
-        int: lambda value: _counted(b"i", value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)),
+        int: _int,
         float: lambda value: b"d" + _FLOAT.pack(value),
         bytes: lambda value: _counted(b"b", value),
         date: lambda value: b"a" + _day(value),
@@ -255,20 +275,26 @@ class _Reader:
         self.data, self.at = data, 0
 
     def value(self) -> Any:
-        return _READERS[self.raw(1)](self)
+        self.at += 1
+        return _READERS[self.data[self.at - 1 : self.at]](self)
 
     def raw(self, length: int | None = None) -> bytes:
         """So many bytes; None: their number comes first."""
-        length = self.count() if length is None else length
-        self.at += length
-        return self.data[self.at - length : self.at]
+        begin = self.at
+        if length is None:
+            length = self.count()
+            begin += _LENGTH.size
+        self.at = begin + length
+        return self.data[begin : self.at]
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.raw(form.size))
+        self.at += form.size
+        return form.unpack_from(self.data, self.at - form.size)
 
     def count(self) -> int:
         """A length in bytes or items. Not more than the bytes that are left: each item takes at least one."""
-        (length,) = self.unpack(_LENGTH)
+        (length,) = _LENGTH.unpack_from(self.data, self.at)
+        self.at += _LENGTH.size
         if length > len(self.data) - self.at:
             raise IndexError(length)
         return int(length)
