@@ -237,6 +237,20 @@ def test_a_file_or_tables_that_are_gone_are_made_anew(database):
         assert results_of(Shared(database.url, "a").store(), [ID]) == {ID: b"z"}
 
 
+@pytest.mark.parametrize("table", ["results", "layout", "names"])
+def test_a_table_that_is_missing_alone_is_made_anew_unless_others_refer_to_it(database, table):
+    """Names that a new one would give again have the results of others."""
+    Shared(database.url, "a").store().record({ID: b"x"})
+    database.query(f"DROP TABLE manytail_{table}{' CASCADE' if database.kind == 'postgresql' else ''}")
+    shared = Shared(database.url, "a", outage_timeout=PATIENT)
+    if table == "results":
+        shared.store().record({ID: b"y"})
+        assert results_of(shared.store(), [ID]) == {ID: b"y"}
+        return
+    with pytest.raises(ValueError, match=f"the table manytail_{table} is missing"):
+        shared.remembered()
+
+
 # A fork comes while another thread of the parent is in a transaction: it waits for the end of that.
 FORKS = """
 import os, sys, threading, traceback, warnings

@@ -66,7 +66,7 @@ class Database(ABC):
     identity: str  # of a column whose values the database makes
     lock_rows: str  # at the end of a SELECT: nobody else changes these rows before the end of the transaction
     skip_locked: str  # the same, and rows that somebody has locked are left out
-    has_layout: str  # SQL: one row with a value if the tables exist
+    tables: str  # SQL: one row with the names of the tables that begin with manytail_, or None
     lock_layout: str  # SQL: one transaction at a time goes past it
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Sqlite(Database):
     forks = False
     clock = "((julianday('now') - 2440587.5) * 86400.0)"
     identity = lock_rows = skip_locked = ""
-    has_layout = "SELECT max(name) FROM sqlite_master WHERE name = 'manytail_layout'"
+    tables = "SELECT group_concat(name) FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 9) = 'manytail_'"
     lock_layout = "SELECT 1"  # BEGIN IMMEDIATE has the lock
 
     _AWAY = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
@@ -233,9 +233,9 @@ class Postgresql(Database):
     lock_rows = " FOR UPDATE"
     skip_locked = " FOR UPDATE SKIP LOCKED"
     # Not to_regclass: after the wait for the lock it may still answer from a cache.
-    has_layout = (
-        "SELECT max(tablename::text) FROM pg_tables "
-        "WHERE tablename = 'manytail_layout' AND schemaname = ANY (current_schemas(false))"
+    tables = (
+        "SELECT string_agg(tablename::text, ',') FROM pg_tables "
+        "WHERE left(tablename::text, 9) = 'manytail_' AND schemaname = ANY (current_schemas(false))"
     )
     lock_layout = f"SELECT pg_advisory_xact_lock({0x6D616E797461696C})"  # "manytail"
 

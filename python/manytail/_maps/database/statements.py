@@ -63,10 +63,19 @@ class LayoutError(ValueError):
     """The tables are those of another manytail."""
 
 
-def _exist(transaction: Transaction) -> bool:
-    """Whether the tables exist. LayoutError: they have another version."""
-    if transaction.value(transaction.database.has_layout) is None:
-        return False
+def _missing(transaction: Transaction) -> list[str]:
+    """The tables that do not exist, as _TABLES has them. LayoutError: those that exist have another version, or one is
+    missing that the others refer to: in a new one other names would get their results."""
+    names = set((transaction.value(transaction.database.tables) or "").split(","))
+    missing = [table for table in _TABLES if table.split()[0] not in names]
+    if len(missing) == len(_TABLES):
+        return missing
+    for table in missing:
+        if table in _TABLES[:2]:
+            raise LayoutError(
+                f"shared: the table {table.split()[0]} is missing, and other tables manytail_* exist (expected: all of "
+                "them, or none)"
+            )
     found = transaction.value("SELECT max(version) FROM manytail_layout")
     if found != VERSION:
         which = "a newer manytail" if found is not None and found > VERSION else "an older manytail"
@@ -74,19 +83,19 @@ def _exist(transaction: Transaction) -> bool:
             f"shared: the tables have layout {found}, of {which} (expected: layout {VERSION}, or a database without "
             "tables manytail_*)"
         )
-    return True
+    return missing
 
 
 def _make_tables(transaction: Transaction) -> None:
-    """If they are missing, inside this transaction."""
-    if _exist(transaction):
+    """Make the tables if they are missing, inside this transaction."""
+    if not _missing(transaction):
         return
     transaction.execute(transaction.database.lock_layout)
-    if _exist(transaction):  # another process made them before this one got the lock
-        return
-    for table in _TABLES:
+    missing = _missing(transaction)  # another process may have made them before this one got the lock
+    for table in missing:
         transaction.execute(f"CREATE TABLE {table.format(identity=transaction.database.identity)}")
-    transaction.execute("INSERT INTO manytail_layout (version) VALUES (?)", (VERSION,))
+    if _TABLES[0] in missing:
+        transaction.execute("INSERT INTO manytail_layout (version) VALUES (?)", (VERSION,))
 
 
 class Store:
