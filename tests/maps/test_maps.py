@@ -208,3 +208,16 @@ def test_a_consumer_that_is_interrupted_anywhere_ends_its_map_and_loses_no_call(
     results = None
     gc.collect()
     wait_until(lambda: ours.alive() == [])
+
+
+def test_stats_count_the_item_whose_failure_ends_the_map():
+    def fail(item):
+        if item == 1:
+            raise ValueError(item)
+        return item
+
+    results = concurrent_map(fail, range(3), workers=1)
+    with pytest.raises(ValueError, match="1"):
+        list(results)
+    stats = results.stats()
+    assert (stats.done, stats.failed, stats.calls) == (2, 1, 2)

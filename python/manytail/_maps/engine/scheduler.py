@@ -90,6 +90,7 @@ class Scheduler:
         self._keeps: bool | None = None  # of Stop
         self._recalled_all = False  # since the map was halted
         # Counts, which others read at any time.
+        self.failures_that_end = 0  # of the failures; these items are not finished
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
@@ -422,6 +423,7 @@ class Scheduler:
             self._complete(item)
             return
         self.halted = True  # the item is not done: nothing behind it is emitted
+        self.failures_that_end += 1
         if self.failing is None:
             self.failing = item
             if self.error is None:

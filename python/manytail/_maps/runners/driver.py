@@ -77,9 +77,10 @@ class Driver:
         times = sum(self._timings, Timings())
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
-            done=scheduler.finished, failed=scheduler.failures, in_flight=max(0, scheduler.window.in_flight),
-            calls=times.calls, retried=scheduler.retried, deferred=scheduler.deferred,
-            remembered=scheduler.remembered, workers=scheduler.allowed, waited=waited, ran=ran,
+            done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
+            in_flight=max(0, scheduler.window.in_flight), calls=times.calls, retried=scheduler.retried,
+            deferred=scheduler.deferred, remembered=scheduler.remembered, workers=scheduler.allowed,
+            waited=waited, ran=ran,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- in the map's threads
