@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.packaging, pytest.mark.thread_unsafe(reason="builds ar
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "manytail"
 PLAIN = ["executor", "queue", "_lanes", "_listener", "_timer"]  # in setup.py, too
-PLAIN += ["broker/_protocol", "broker/_routing", "broker/_state", "broker/_runtime", "broker/_mailbox", "broker/channel", "broker/connection"]
+PLAIN += ["broker/_protocol", "broker/_routing", "broker/_state", "broker/_runtime", "broker/_mailbox"]
+PLAIN += ["broker/channel", "broker/connection"]
 PLAIN += ["mapping/_ledger", "mapping/_limits"]
 MODULES = sorted(path.stem for path in (ROOT / "pyx" / "manytail").glob("*.pyx")) + PLAIN
 
