@@ -209,6 +209,8 @@ cdef inline void forget_other_threads(eq_registry *r, unsigned long me) noexcept
 cdef inline void forget_threads_of_queue(entry_queue *q, unsigned long me) noexcept nogil:
     cdef subscription *s = q.filtered
     mt_lock_reset(&q.lock)
+    q.index.searches = NULL         # of threads that are gone
+    q.index.epoch += 1              # one of this thread begins again
     q.armed_for = 0                 # the thread that set these may not have made the request
     q.thread_notified = False
     keep_tasks(&q.putters, me)

@@ -7,15 +7,19 @@
 # around it are renumbered.
 #
 # A put searches by binary search. Each comparison is user code and runs without the order lock, on a key with a
-# reference of its own. The state of a search is two orders, lo and hi: the entry belongs between the entries that have
-# them. That stays true while other entries come and go; only renumbering (`epoch`) makes the search begin again. The
-# leaf and the slot that it found are right only while `version` is unchanged.
+# reference of its own. The state of a search is two orders, lo and hi: the new entry belongs between the entries that
+# have them. Other entries may come and go meanwhile. If one that a search has named is removed, the search names its
+# neighbour instead (X3); only renumbering (`epoch`) makes it begin again. The leaf and the slot that it found are right
+# only while `version` is unchanged.
 #
 # Everything here is called under the order lock.
 #
 # Invariants
 #   X1  The leaves, one after the other, are the list. No leaf is empty.
 #   X2  leaf_ref.order and .key are those of the leaf's first entry. None of its entries arrived before `since`.
+#   X3  The orders that a search has are those of entries in the list, or 0 and LAST_ORDER, from search_begin to
+#       search_end, and after that while no entry is removed. The order of a removed entry says nothing about entries
+#       that are put afterwards: these may get that order, or one on either side of it.
 from cpython.ref cimport PyObject
 from libc.stdint cimport UINT64_MAX as LAST_ORDER
 from libc.stdlib cimport free, malloc, realloc
@@ -38,12 +42,16 @@ ctypedef struct leaf_ref:
     PyObject *key               # borrowed
     int64_t since
 
+ctypedef struct search_range
+
 ctypedef struct sorted_index:
     leaf_ref *leaves
     int64_t n
     int64_t capacity
     uint64_t version            # changes with every insertion and removal
+    uint64_t removals
     uint64_t epoch              # changes when entries are renumbered
+    search_range *searches      # those that go on
 
 ctypedef struct search_range:
     uint64_t lo                 # the place is after the entry of this order (0: none),
@@ -54,7 +62,10 @@ ctypedef struct search_range:
     int64_t to_leaf
     int64_t from_slot           # if that is one leaf: in its slots [from_slot, to_slot)
     int64_t to_slot             # < 0: the end of the leaf
-    uint64_t probed             # order of the entry that was compared last
+    uint64_t below              # the entry that was compared last; if it was removed: the one before it,
+    uint64_t above              # and the one after it
+    uint64_t removals           # the index's at search_end
+    search_range *next
 
 
 cdef inline PyObject *key_of(entry *e) noexcept nogil:
@@ -87,11 +98,24 @@ cdef inline int64_t slots_up_to(leaf *it, uint64_t order) noexcept nogil:
 
 # --------------------------------------------------------------------------------------------------------------- search
 cdef inline void search_begin(sorted_index *x, search_range *r) noexcept nogil:
+    """Begin, or begin again."""
+    search_end(x, r)
+    r.next = x.searches
+    x.searches = r
     r.epoch = x.epoch
     r.version = x.version
     r.lo, r.hi = 0, LAST_ORDER
     r.from_leaf, r.to_leaf = 0, x.n
     r.from_slot, r.to_slot = 0, -1
+
+
+cdef inline void search_end(sorted_index *x, search_range *r) noexcept nogil:
+    cdef search_range **link = &x.searches
+    while link[0] != NULL and link[0] != r:
+        link = &link[0].next
+    if link[0] == r:
+        link[0] = r.next
+    r.removals = x.removals
 
 
 cdef inline void search_again(sorted_index *x, search_range *r) noexcept nogil:
@@ -121,7 +145,7 @@ cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe
         search_again(x, r)
     if r.to_leaf - r.from_leaf > 1:
         m = (r.from_leaf + r.to_leaf) >> 1
-        r.probed = x.leaves[m].order
+        r.below = r.above = x.leaves[m].order
         probe[0] = x.leaves[m].key
     elif r.to_leaf == r.from_leaf:
         return False
@@ -134,7 +158,7 @@ cdef inline bint search_probe(sorted_index *x, search_range *r, PyObject **probe
         m = (r.from_slot + r.to_slot) >> 1
         prefetch_key(it, (r.from_slot + m) >> 1)        # one of these two is compared next
         prefetch_key(it, (m + 1 + r.to_slot) >> 1)
-        r.probed = it.at[m].order
+        r.below = r.above = it.at[m].order
         probe[0] = key_of(it.at[m])
     keep(<uintptr_t>probe[0])
     return True
@@ -147,9 +171,9 @@ cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noex
     if unlikely(r.epoch != x.epoch):
         return
     if less:
-        r.hi = r.probed
+        r.hi = r.above
     else:
-        r.lo = r.probed
+        r.lo = r.below
     if unlikely(r.version != x.version):
         return
     if r.to_leaf - r.from_leaf > 1:
@@ -169,14 +193,16 @@ cdef inline void search_narrow(sorted_index *x, search_range *r, bint less) noex
 
 # ----------------------------------------------------------------------------------------------------------------- link
 cdef inline bint search_place(sorted_index *x, entry_list *l, search_range *r) noexcept nogil:
-    """Find leaf and slot again if the index has changed since the search. False: search on, because entries were
-    renumbered or an entry was put between lo and hi."""
+    """Find leaf and slot again if the index has changed since the search. False: search again, because entries were
+    renumbered or removed, or an entry was put between lo and hi."""
     cdef int64_t i, slot = 0
     cdef entry *following = l.first
     if r.epoch != x.epoch:
         return False
     if r.version == x.version:
         return True
+    if r.removals != x.removals:
+        return False
     i = leaf_of(x, r.lo)
     if i >= 0:
         slot = slots_up_to(x.leaves[i].it, r.lo)
@@ -325,7 +351,7 @@ cdef inline bint index_add(sorted_index *x, int64_t i, int64_t since) noexcept n
 
 
 cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
-    """Take a dead entry out of the index. Its key is dropped later, with its item."""
+    """Take a dead entry, which is still in the list, out of the index. Its key is dropped later, with its item."""
     cdef int64_t i = leaf_of(x, e.order)
     cdef leaf *it = x.leaves[i].it
     cdef int64_t slot = slots_up_to(it, e.order) - 1
@@ -339,6 +365,25 @@ cdef inline void index_remove(sorted_index *x, entry *e) noexcept nogil:
         if slot == 0:
             leaf_ref_update(&x.leaves[i])
     x.version += 1
+    x.removals += 1
+    if unlikely(x.searches != NULL):
+        searches_leave(x.searches, e)
+
+
+cdef inline void searches_leave(search_range *r, entry *e) noexcept nogil:
+    """e leaves the list: name its neighbours instead (X3)."""
+    cdef uint64_t before = e.prev.order if e.prev != NULL else 0
+    cdef uint64_t after = e.next.order if e.next != NULL else LAST_ORDER
+    while r != NULL:
+        if r.lo == e.order:
+            r.lo = before
+        if r.hi == e.order:
+            r.hi = after
+        if r.below == e.order:
+            r.below = before
+        if r.above == e.order:
+            r.above = after
+        r = r.next
 
 
 # ---------------------------------------------------------------------------------------------------- who arrived first

@@ -16,7 +16,7 @@ from manytail._entry cimport entry, key_slot
 from manytail._eq cimport DENIED, OVERFLOW_DROP, entry_queue, lock_order, unlock_order
 from manytail._eq_life cimport make_levels
 from manytail._eq_put cimport locked_place_sorted
-from manytail._eq_sorted cimport search_begin, search_narrow, search_probe, search_range
+from manytail._eq_sorted cimport search_begin, search_end, search_narrow, search_probe, search_range
 from manytail._lifecycle cimport int_argument
 
 
@@ -93,7 +93,7 @@ cdef class SortedEntryQueue(EntryQueue):
 
     cdef int prepare(self, entry *e, search_range *found) except -1:
         """Binary search for the place of e. `<` is user code and runs without the lock, so the index may change in
-        between: search_probe() then corrects `found`, and place() refuses a place that is out of date."""
+        between: `found` is then corrected, and place() refuses a place that is out of date."""
         cdef entry_queue *q = self.q
         cdef void **own = key_slot(e)
         cdef PyObject *probe
@@ -108,13 +108,16 @@ cdef class SortedEntryQueue(EntryQueue):
             own[0] = <void *>key
         lock_order(q)
         search_begin(&q.index, found)
-        while search_probe(&q.index, found, &probe):
+        try:
+            while search_probe(&q.index, found, &probe):
+                unlock_order(q)
+                try:
+                    less = <object>own[0] < <object>probe
+                finally:
+                    Py_DECREF_raw(probe)
+                    lock_order(q)
+                search_narrow(&q.index, found, less)
+        finally:
+            search_end(&q.index, found)
             unlock_order(q)
-            try:
-                less = <object>own[0] < <object>probe
-            finally:
-                Py_DECREF_raw(probe)
-            lock_order(q)
-            search_narrow(&q.index, found, less)
-        unlock_order(q)
         return 0

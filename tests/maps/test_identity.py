@@ -137,7 +137,10 @@ def test_a_dataclass_with_content_besides_its_fields_is_refused(base):
         identity.encode(kind())
 
 
-@pytest.mark.parametrize("value", [object(), {1}, range(3), Tagged, lambda: None, 1j, bytearray()], ids=str)
+REFUSED = [object(), {1}, range(3), Tagged, lambda: None, 1j, bytearray()]
+
+
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 def test_another_type_is_refused_with_the_name_of_the_option(value):
     with pytest.raises(TypeError, match=r"^item_id: .* of type .*expected: None, bool.*, or an item_id"):
         identity.key({"a": (value,)}, "item_id", ", or an item_id")

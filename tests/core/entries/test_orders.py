@@ -2,6 +2,7 @@
 import bisect
 import random
 import time
+from functools import partial
 from itertools import pairwise
 from queue import Empty
 
@@ -295,3 +296,124 @@ def test_putters_of_one_key_that_wait_together_need_one_free_slot():
         for putter in putters:
             putter.result()
     assert [key for key, _ in items_of(queue.browse())] == ["b", "c"]
+
+
+# ------------------------------------------------------------------------- sorted, while other entries come and go
+class Watched:
+    """A key; `meanwhile` is called once, during the comparison of a number of one's choice."""
+
+    def __init__(self, value):
+        self.value, self.comparisons, self.meanwhile = value, 0, None
+
+    def __lt__(self, other):
+        self.comparisons -= 1
+        if self.comparisons == 0 and self.meanwhile is not None:
+            self.meanwhile()
+        return self.value < other.value
+
+
+def put_while(queue, value, comparison, meanwhile):
+    key = Watched(value)
+    key.comparisons, key.meanwhile = comparison, meanwhile
+    queue.put(key)
+
+
+def values_of(queue):
+    return [entry.item.value for entry in queue.browse()]
+
+
+@pytest.mark.parametrize("meanwhile", [[0], [0, 5], [0, 5, 3]], ids=str)
+def test_an_entry_that_is_removed_while_a_put_compares_with_it_bounds_its_place_no_more(meanwhile):
+    queue = SortedEntryQueue(key=lambda key: key)
+    subscription = queue.subscribe()
+    queue.put(Watched(2))
+
+    def other_threads():
+        subscription.get().ack()
+        for value in meanwhile:
+            queue.put(Watched(value))
+
+    put_while(queue, 1, 1, other_threads)
+    assert values_of(queue) == sorted([1, *meanwhile])
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_put_finds_its_place_whatever_comes_and_goes_while_it_compares(leaves):
+    for seed in range(30 if leaves else 400):
+        chance = random.Random(seed)
+        world = Disturbed(chance)
+        for _ in range(chance.randrange(400, 900) if leaves else chance.randrange(1, 9)):
+            world.queue.put(Watched(chance.randrange(8)))
+        for _ in range(3):
+            world.put(2)
+        values = values_of(world.queue)
+        assert values == sorted(values), seed
+
+
+class Disturbed:
+    """A sorted queue. While a put compares, entries are got, put and purged at random: searches go on within others."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.queue = SortedEntryQueue(key=lambda key: key)
+        self.subscription = self.queue.subscribe()
+
+    def put(self, depth):
+        place = self.chance.randrange(1, 9 if depth == 2 else 4)
+        put_while(self.queue, self.chance.randrange(8), place, partial(self.disturb, depth))
+
+    def disturb(self, depth):
+        for _ in range(self.chance.randrange(1, 6)):
+            choice = self.chance.random()
+            if choice < 0.5 and self.queue.depth():
+                for entry in self.subscription.get_many(self.chance.randrange(1, 4), block=False):
+                    entry.ack()
+            elif choice > 0.95:
+                self.queue.purge()
+            elif depth:
+                self.put(depth - 1)
+
+
+def test_a_forked_child_continues_the_search_of_a_put():
+    """The thread that forks in `<` puts at the right place in the child; the search of another thread is forgotten."""
+    run_script("""
+import os, sys, threading
+from manytail import SortedEntryQueue
+
+class Key:
+    def __init__(self, value, meanwhile=None):
+        self.value, self.meanwhile = value, meanwhile
+    def __lt__(self, other):
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return self.value < other.value
+
+queue = SortedEntryQueue(key=lambda key: key)
+subscription = queue.subscribe()
+for value in (2, 4, 6):
+    queue.put(Key(value))
+compares, goes_on = threading.Event(), threading.Event()
+def other():
+    queue.put(Key(3, lambda: (compares.set(), goes_on.wait())))
+thread = threading.Thread(target=other)
+thread.start()
+compares.wait()
+child = None
+def fork():
+    global child
+    child = os.fork()
+    if child == 0:
+        for _ in range(3):
+            subscription.get().ack()
+        for value in (1, 9, 7):
+            queue.put(Key(value))
+queue.put(Key(5, fork))
+values = [entry.item.value for entry in queue.browse()]
+if child == 0:
+    os._exit(0 if values == [1, 5, 7, 9] else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+goes_on.set()
+thread.join()
+assert [entry.item.value for entry in queue.browse()] == [2, 3, 4, 5, 6]
+""")
