@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +17,14 @@ from manytail.mapping import (
     Caller,
     Concurrency,
     Retry,
+    Shared,
+    _exchange,
     _gate,
     _inline_runner,
     _runner,
     _scheduler,
+    _shared_database,
+    _shared_store,
     aconcurrent_map,
     concurrent_map,
 )
@@ -108,6 +114,30 @@ def test_an_interruption_of_a_caller_loses_no_permit() -> None:
             pass
         del caller
         assert is_free(limit)
+
+
+def block(limit: Concurrency) -> None:
+    with limit:
+        pass
+
+
+def inline_map(limit: Concurrency) -> None:
+    list(concurrent_map(nothing, range(2), limits=limit, workers="inline"))
+
+
+@pytest.mark.parametrize("use", [block, inline_map])
+def test_an_interruption_loses_no_permit_of_a_database(use: Callable[[Concurrency], None], tmp_path: Path) -> None:
+    shared, interrupted = Shared(tmp_path / "limits.db", "interrupted"), 0
+    files = {module.__file__ for module in (_exchange, _shared_store, _shared_database)}
+    for at in each_point(files | {weakref.WeakSet.add.__code__.co_filename}):
+        limit = Concurrency(1, shared=shared, name=f"limit {interrupted}")  # nothing of it was granted before
+        try:
+            with at:
+                use(limit)
+        except KeyboardInterrupt:
+            interrupted += 1
+        assert is_free(limit), f"a permit was lost at point {interrupted}"
+    assert interrupted > 5
 
 
 def test_calls_of_a_loop_that_is_closed_hold_no_permit() -> None:

@@ -210,7 +210,8 @@ class Process:
 
     def _exchange(self) -> None:
         returns, self.returning = self.returning, False
-        needs, calls = self.requests.gather(returns, self.world.now)
+        needs, calls = {}, []
+        self.requests.gather(needs, calls, returns, self.world.now)
         if not needs:
             self._end()
             return

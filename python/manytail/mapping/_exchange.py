@@ -178,31 +178,44 @@ class Exchange:
 
     def _exchange_once(self, store: Store, early: bool, returns: bool, patience: Any) -> None:
         requests, now = self.requests, time.monotonic()
-        needs, calls = requests.gather(early or returns, now)
-        if not needs:
-            return
-        reports = [partial(account.report, need, returns, now) for account, need in needs.items()]
-        asks = [self._guarded(account.limit, report) for account, report in zip(needs, reports, strict=True)]
-        terms = {account.group: account.limit.terms for account in needs}
-        sent = time.monotonic()
-        try:
+        needs: dict[Any, float] = {}
+        calls: list[Any] = []
+        try:  # without a thread of its own, a signal handler may raise anywhere
+            requests.gather(needs, calls, early or returns, now)
+            if not needs:
+                return
+            keyed = any(account.of_key for account in needs)
+            reports = [partial(account.report, need, returns, now) for account, need in needs.items()]
+            asks = [self._guarded(account.limit, report) for account, report in zip(needs, reports, strict=True)]
+            terms = {account.group: account.limit.terms for account in needs}
+            sent = time.monotonic()
             answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
+            errors = self._answer(needs, answers, sent, at)
+            calls.clear()
         except BaseException:
             requests.put_back(needs, calls, now)
             raise
-        now = time.monotonic()
-        offset = requests.took(sent, now, at)
-        errors: list[BaseException] = []
-        for (account, need), answer in zip(needs.items(), answers, strict=True):
-            try:
-                self._guarded(account.limit, partial(account.answered, answer, need, offset, now))
-            except BaseException as error:  # of who was woken: the others hear of their answers all the same
-                errors.append(error)
         if errors:
             raise errors[0]
-        if now >= self._drop_at and any(account.of_key for account in needs):
+        if keyed and now >= self._drop_at:
             self._drop_at = now + DROP_AFTER
             store.drop_limits(DROP_AFTER, patience)
+
+    def _answer(self, needs: dict[Any, float], answers: list[Any], sent: float, at: float) -> list[BaseException]:
+        """Tell the accounts their answers, and take them out of `needs`. Returns errors of who was woken: the others
+        hear of their answers all the same."""
+        now = time.monotonic()
+        offset = self.requests.took(sent, now, at)
+        told = zip(needs.items(), answers, strict=True)
+        steps = [(account, partial(account.answered, answer, need, offset, now)) for (account, need), answer in told]
+        errors: list[BaseException] = []
+        for account, step in steps:
+            try:
+                self._guarded(account.limit, step)
+            except BaseException as error:
+                errors.append(error)
+            del needs[account]
+        return errors
 
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""

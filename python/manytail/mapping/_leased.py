@@ -99,18 +99,17 @@ class Requests:
         self.calls.append(tuple(needs))
         self.is_due_sooner = True
 
-    def gather(self, early: bool, now: float) -> tuple[dict[Any, float], list[Any]]:
-        """What is to be reported: the accounts with the largest cost that waits for each (0: none), and the calls that
-        wait, which are taken out. early: also what is not due yet."""
-        calls = list(self._taken())
-        needs: dict[Any, float] = {}
+    def gather(self, needs: dict[Any, float], calls: list[Any], early: bool, now: float) -> None:
+        """Put into `needs` the accounts that have to report, with the largest cost that waits for each (0: none), and
+        into `calls` the calls that wait, which are taken out. early: also what is not due yet. It returns nothing that
+        a signal handler could lose."""
+        calls.extend(self._taken())
         for call in calls:
             for account, cost in call:
                 needs[account] = max(cost, needs.get(account, 0.0))
         for account in list(self.open):
             if early or account.due <= now:
                 needs.setdefault(account, 0.0)
-        return needs, calls
 
     def put_back(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
         """The database has not answered: tell all of it again."""

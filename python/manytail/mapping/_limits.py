@@ -718,7 +718,7 @@ class Block:
         _held.set(tuple(user for user in _held.get() if user is not self))
         if owner.accounts[0] is self._limit._account:  # else it began in the process that this one was forked from
             spent = self._cost if self._spent is None else self._spent
-            owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
+            owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic(), self)
             owner.leave_all(time.monotonic())
         self._free.append(None)
 
@@ -741,7 +741,8 @@ class Block:
             found.wake()
 
     def _leave(self, owner: Owner) -> None:
-        """It was interrupted while it waited."""
+        """It was interrupted while it waited, or just after it had taken."""
+        owner.end(owner.accounts, (self._cost,), (0.0,), time.monotonic(), self)
         owner.leave_all(time.monotonic())
         self._free.append(None)
 
@@ -751,7 +752,7 @@ class Block:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now)
+        answer = owner.take((owner.waiter,), owner.accounts, (self._cost,), now, start=self)
         if isinstance(answer, Never):
             raise self._limit.refusal(self._cost)
         if isinstance(answer, float):

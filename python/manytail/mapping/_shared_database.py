@@ -436,6 +436,8 @@ class Link:
                 raise
             raise meaning from None
         except BaseException:  # of a signal handler: the transaction may be half done
+            if isinstance(database, Sqlite):
+                self._rolled_back()  # what is closed keeps its locks while a traceback keeps a statement of it
             self.drop()
             raise
         return result
