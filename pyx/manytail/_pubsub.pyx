@@ -252,8 +252,7 @@ cdef class PubSubQueue(Root):
         messages that it missed. Others lose nothing.
 
     Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
-    slowest. Without subscribers a message is not kept. subscribe is O(1), or O(subscribers) if it begins at an old
-    message. close is O(1), plus what it frees.
+    slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus what it frees.
     Progress: lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that drops a
     message waits for other such publishers, and for threads that get from that subscriber. Threads that share a
     subscriber take turns, and so do threads that subscribe.

@@ -16,7 +16,8 @@ from manytail import broker
 from manytail.broker import BasicProperties, Broker, Channel, ExchangeType, ReturnedMessage, exceptions
 from manytail.broker import spec as ours_spec
 
-PAGE = (Path(__file__).parents[2] / "docs" / "from-rabbitmq.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "from-rabbitmq.md").read_text() + (DOCS / "design" / "broker.md").read_text()  # the rare differences
 # Channels are made by Connection.channel. Credentials are not sent anywhere.
 LEFT_OUT = {"BlockingChannel": {"__init__"}, "PlainCredentials": {"response_for", "erase_credentials"}}
 SAME = (
