@@ -249,7 +249,10 @@ class Scheduler:
         window, workers = self.window, self.options.workers
         idle = window.in_flight < workers and len(self.output) <= window.buffered
         small = window.size < min(LOOKUPS * workers * self.options.calls_items, window.largest_size)
-        return window.grows and idle and small and self._open and not self.ended and window.grow()
+        if not (window.grows and idle and small and self._open and not self.ended and window.grow()):
+            return False
+        window.base = window.size  # else the bound of a window that has grown would leave no room for look-ups
+        return True
 
     def first_came(self, now: float) -> None:
         """Start the deadline, if it has not started. `arrived` calls this too."""

@@ -23,7 +23,7 @@ from manytail._sync import Event, Held
 
 from ..outcomes import BudgetExceeded
 from .groups import Group, Owner, run, seconds_until
-from .ledger import Account, Never, Permits, Spending, Tokens, Waiter
+from .ledger import Account, Never, Permits, Spending, Tokens, Wait, Waiter
 
 PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
 IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for idle ones
@@ -396,7 +396,7 @@ class Block:
         answer = owner.take(owner.waiters, owner.accounts, (self._cost,), time.monotonic())
         if isinstance(answer, Never):
             raise self.limit.refusal(self._cost)
-        if isinstance(answer, float):
+        if not isinstance(answer, Wait):
             return None
         if self._waits_for_itself(answer.account):
             raise RuntimeError(f"{self.limit!r}: its own caller holds it, which would wait for itself")

@@ -65,7 +65,7 @@ def foreign_base(kind: type) -> type | None:
 
 def attributes(value: Any) -> list[str]:
     """The names of an object's attributes, in its dict and in slots."""
-    names = list(getattr(value, "__dict__", ()))
+    names: list[str] = list(getattr(value, "__dict__", ()))
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

@@ -95,7 +95,7 @@ def decode(data: bytes) -> Any:
 
 
 def _walk(value: Any, form: Form) -> bytes:
-    kind = type(value)
+    kind: Any = type(value)
     leaf = form.leaves.get(kind)
     if leaf is not None:
         return leaf(value)
@@ -104,7 +104,7 @@ def _walk(value: Any, form: Form) -> bytes:
     if kind is dict:
         return form.pairs([(_walk(name, form), _walk(each, form)) for name, each in value.items()])
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return form.record(value, kind._fields, [_walk(each, form) for each in value])
+        return form.record(value, value._fields, [_walk(each, form) for each in value])
     if is_dataclass(kind):
         names = tuple(field.name for field in fields(kind))
         return form.record(value, names, [_walk(getattr(value, name), form) for name in names])
@@ -325,7 +325,8 @@ class _Reader:
         if known != names or issubclass(kind, tuple) is not is_tuple:
             raise ValueError(f"codec: class {kind.__qualname__} has other fields than the recorded result")
         if is_tuple:
-            return tuple.__new__(kind, [self.value() for _ in names])
+            new: Any = tuple.__new__  # of a class that is known only now
+            return new(kind, [self.value() for _ in names])
         made = object.__new__(kind)
         for name in names:
             object.__setattr__(made, name, self.value())
