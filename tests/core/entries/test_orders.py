@@ -1,4 +1,5 @@
 """Priority levels, sorted keys, last value per key: mappings, keys, thousands of entries, threads."""
+import asyncio
 import bisect
 import random
 import time
@@ -372,6 +373,24 @@ class Disturbed:
                 self.queue.purge()
             elif depth:
                 self.put(depth - 1)
+
+
+def test_a_put_that_waited_for_a_free_slot_looks_for_its_place_again():
+    async def main():
+        queue = SortedEntryQueue(key=lambda key: key, maxsize=2)
+        subscription = queue.subscribe()
+        queue.put_many([Watched(2), Watched(9)])
+        put = asyncio.create_task(queue.aput(Watched(1)))       # its place is before 2
+        await asyncio.sleep(0)
+        subscription.get().ack()
+        queue.put(Watched(0))                                   # at the old place of 2
+        first = subscription.get()
+        subscription.get().ack()
+        await put
+        first.release()
+        assert values_of(queue) == [0, 1]
+
+    asyncio.run(main())
 
 
 def test_a_forked_child_continues_the_search_of_a_put():
