@@ -1,30 +1,32 @@
-"""The scheduler of a map: is told what happened, and returns what to do. Pure, and called by one thread at a time.
+"""The scheduler of a map. It is told what happened, and returns what the driver must do: no threads, no clock, no I/O.
 
     step(inbox, now) -> Effects
 
 handles every event of the inbox (`events`), does what is due at `now`, starts what may start, and returns what the
-driver has to carry out. Threads, a loop and the inline runner are drivers of the same step.
+driver has to carry out. One thread at a time calls it. Threads, a loop and the inline runner are drivers of the same
+step.
 
-    an item is      until
-    waiting         in its lane (`lanes`), until its turn, a free worker and every stage (`stages`) let it start
-    handed          to the driver: with a worker, or next for one
-    resting         its call failed or was deferred: until its next attempt
-    kept            by a stage, until an equal item's call has ended
-    done            it has a result or an error, and no call follows; it is emitted when all before it in the promised
-                    order are
-    emitted         in the output
+    an item is
+    waiting         in its lane (`lanes`), until it is its turn, a worker is free and every stage (`stages`) says GO
+    handed          given to the driver: its call runs, or is queued for a worker
+    resting         until its next attempt, because its call failed or was deferred
+    kept            by a stage, while the call of an equal item runs, whose result it may share
+    done            it has a result or an error, and no call follows
+    emitted         in the output. An item is emitted once every item before it in the order of the map has been
 
-`hands_ahead`: nothing chooses among the items of a plain map, so all of them are handed at once, and workers need not
-wait for a step. Elsewhere no more are handed than may run at once.
+`hands_ahead`: without stages, keys, priorities, timeout and deadline nothing chooses among the items, so all of them
+are handed at once, and workers need not wait for a step. Otherwise at most `allowed` calls are handed at a time.
 
-The end. `halted`: no call starts any more, because an item failed, the map was stopped, or the input has ended and all
-is done. What was handed and not begun is recalled; running calls end, and what is next in order is emitted. Then
-Effects.ended. `expired`: the deadline has passed: every item fails, those to come too.
+The end. `halted`: no call starts any more, because a failure ended the map, the map was stopped, or the input has ended
+and everything is emitted. What was handed and has not begun is recalled; running calls end, and what is next in order
+is emitted. Then the step sets Effects.ended. `expired`: the deadline has passed: every item that is not done fails,
+those that arrive later too.
 
-Invariants, after each step until the map has ended
-    window.pending = lanes.waiting + handed + resting + kept by stages + done and not emitted   (items of batches)
+Invariants, after each step until the map is halted
+    window.pending = lanes.waiting + handed + resting + kept by stages + done and not emitted   (in items, not calls)
     handed <= allowed, unless hands_ahead
-    an item is emitted once, in the promised order; a call that got GO ends once for each stage
+    an item is emitted once, in the order of the map
+    each stage that said GO to a call gets one `undo` or `after` for it
 """
 
 from __future__ import annotations
@@ -49,16 +51,16 @@ class Rules(NamedTuple):
 
     workers: int = 16
     max_in_flight: int | None = None
-    calls_items: int = 1  # of how many items a call may be made
+    calls_items: int = 1  # the most items of one call
     order: str = "input"
-    chooses: bool = False  # whether keys or priorities do
+    chooses: bool = False  # whether keys or priorities decide what starts next
     timeout: float | None = None
     deadline: float | None = None
-    defer: float = 600.0
+    defer: float = 600.0  # seconds, as of Retry
     raises: bool = True  # errors="raise"
     drops: bool = False  # errors="drop"
     max_failures: float = math.inf
-    spreads: bool = True  # starts after a pause; no Rate does that
+    spreads: bool = True  # space out the starts after a pause; False if a Rate does
 
 
 class Scheduler:
@@ -74,11 +76,11 @@ class Scheduler:
         self.hands_ahead = not (self.stages or self._timed or rules.chooses)
         self.handed = 0  # calls
         self.resting = 0  # items
-        self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, and when each is overdue
+        self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, by when each is due
         self._timers: list[tuple[float, int, Call]] = []  # a heap: resting calls
         self._numbers = count()
-        self._cancels_running = False  # in this step
-        self._blocked_until = -math.inf  # a stage lets nothing of the map start before
+        self._cancels_running = False  # all of them, in this step
+        self._blocked_until = -math.inf  # a stage lets no call start before; infinite: until a call ends
         self._deadline_at = math.inf
         self._line: deque[Item] | None = deque() if rules.order == "input" else None
         self._by_key = rules.order == "key"
@@ -87,10 +89,10 @@ class Scheduler:
         self.input_error: BaseException | None = None
         self.error: BaseException | None = None  # what the map raises
         self.failing: Item | None = None  # whose failure ends the map
-        self._keeps: bool | None = None  # of Stop
-        self._recalled_all = False  # since the map was halted
+        self._keeps: bool | None = None  # whether results are emitted after a Stop; None: there was none
+        self._recalled_all = False  # asked for since the map was halted
         # Counts, which others read at any time.
-        self.failures_that_end = 0  # of the failures; these items are not finished
+        self.failures_that_end = 0  # failures that ended the map: not counted in `finished`
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
@@ -135,17 +137,17 @@ class Scheduler:
         elif self._by_key:
             for item in items:
                 item.lane.line.append(item)
-        good = items
+        to_call = items
         for item in items:
             if item.error is not None or item.known:
-                good = [one for one in items if one.error is None and not one.known]
+                to_call = [one for one in items if one.error is None and not one.known]
                 self._finish_uncalled([one for one in items if one.error is not None or one.known])
                 break
         if self.expired:
-            for item in good:
+            for item in to_call:
                 self._fail(item, self._deadline_exceeded())
         elif not self.halted:
-            self.lanes.admit(good)
+            self.lanes.admit(to_call)
 
     def _finish_uncalled(self, items: list[Item]) -> None:
         """Items that arrived with an error, or with their recorded result."""
@@ -164,15 +166,15 @@ class Scheduler:
         self.input_error = event.error
 
     def _grow(self) -> None:
-        """Double the window if a worker has nothing to run only because other items wait for an earlier one or for
-        their key. Not if the consumer has items to take: a larger window would only cost memory."""
+        """Double the window if a worker is idle and every pending item waits for an earlier one or for its key. Not if
+        the consumer has items to take: a larger window would only cost memory."""
         window = self.window
         idle = self.handed < self.allowed and self.lanes.next() is None
         if idle and not window.untaken and window.pending > self.handed + self.resting and not self._lone_rests():
             window.grow()
 
     def _lone_rests(self) -> bool:
-        """Whether the whole map pauses."""
+        """Whether the only lane pauses."""
         lone = self.lanes.lone
         return lone is not None and lone.rests
 
@@ -194,9 +196,9 @@ class Scheduler:
                 return
             if self.stages:
                 call = lanes.first(lane)
-                decision, asked = self._ask(call)
+                decision, granted = self._ask(call)
                 if decision is not GO:
-                    if self._does_not_start(lane, call, decision, asked):
+                    if self._carry_out(lane, call, decision, granted):
                         return
                     continue
             self._hand(lanes.take(lane))
@@ -211,19 +213,19 @@ class Scheduler:
         self._effects.start.append(call)
 
     def _ask(self, call: Call) -> tuple[Decision, Sequence[Stage]]:
-        """Whether every stage lets the call start. If not, also the stages before the one that does not, the last
-        first."""
+        """GO if every stage says so. Otherwise the decision of the first one that does not, and the stages before it,
+        which said GO, in reverse order."""
         for number, stage in enumerate(self.stages):
             decision = stage.before(call, self._now)
             if decision is not GO:
                 return decision, self.stages[:number][::-1]
         return GO, ()
 
-    def _does_not_start(self, lane: Lane, call: Call, decision: Decision, asked: Sequence[Stage]) -> bool:
-        """Carry out what a stage said of the first call of the lane; `asked` said GO before. Returns whether the map
-        has to wait."""
+    def _carry_out(self, lane: Lane, call: Call, decision: Decision, granted: Sequence[Stage]) -> bool:
+        """Carry out what a stage said of the first call of the lane, other than GO. granted: the stages that said GO
+        before it. Returns whether no other call may start now."""
         if not isinstance(decision, Refuse):
-            for stage in asked:
+            for stage in granted:
                 stage.undo(call, self._now)
         if isinstance(decision, Wait):
             if not decision.of_lane:
@@ -235,12 +237,12 @@ class Scheduler:
         assert isinstance(call, Item)
         self.lanes.finished(lane)
         if isinstance(decision, Refuse):
-            self._tell(asked, call, Ended.REFUSED)
+            self._tell(granted, call, Ended.REFUSED)
         if decision is not KEEP:
-            self._released(call, decision)
+            self._apply(call, decision)
         return self.halted
 
-    def _released(self, item: Item, decision: Any) -> None:
+    def _apply(self, item: Item, decision: Any) -> None:
         """What a stage says of an item that is in no lane."""
         if decision is GO:
             self.lanes.readmit(item)
@@ -259,7 +261,7 @@ class Scheduler:
             self.lanes.wake(event.lane, self._now)
 
     def _recalled(self, event: Recalled) -> None:
-        """These calls did not begin. After the deadline those that were not recalled are running, and are cancelled."""
+        """These calls did not begin. After the deadline, whatever is still handed is running, and is cancelled."""
         for call in reversed(event.calls):
             self._take_back(call)
         self._cancels_running = self.expired
@@ -302,7 +304,7 @@ class Scheduler:
                 if self.expired:
                     self._fail(item, self._deadline_exceeded())
                 else:
-                    self._released(item, decision)
+                    self._apply(item, decision)
 
     def _failed(self, event: Failed) -> None:
         call, verdict = event
@@ -361,18 +363,20 @@ class Scheduler:
             self._cancel_overdue(self.rules.timeout)
 
     def _cancel_overdue(self, timeout: float) -> None:
-        """Calls are in the order in which they were handed. One that a worker began later is looked at again."""
-        if next(iter(self._running.values())) > self._now:
-            return
+        """Calls are in the order in which they are due. The time of a call that began later than it was handed counts
+        from there: it is put back with that time."""
+        began_later = {}
         for call, due in list(self._running.items()):
             if due > self._now:
-                return
+                break
             del self._running[call]
-            late = self._now if call.began is None else call.began
-            if late + timeout > self._now:
-                self._running[call] = late + timeout
+            began = self._now if call.began is None else call.began
+            if began + timeout > self._now:
+                began_later[call] = began + timeout
             else:
                 self._effects.cancel.append((call, TimeoutError(f"timeout: no result within {timeout} s")))
+        if began_later:
+            self._running = dict(sorted((self._running | began_later).items(), key=lambda pair: pair[1]))
 
     def _next_wake(self) -> float:
         at = self.lanes.wake_at
@@ -380,7 +384,7 @@ class Scheduler:
             at = min(at, self._timers[0][0])
         if self._running:
             at = min(at, next(iter(self._running.values())))
-        if not self.expired:
+        if not (self.expired or self.halted):  # a map that ends has no deadline
             at = min(at, self._deadline_at)
         if self._blocked_until > self._now:
             at = min(at, self._blocked_until)
@@ -389,8 +393,8 @@ class Scheduler:
         return math.inf if self.ended else at
 
     def _expire(self) -> None:
-        """The deadline: every item that is not with a worker fails. What was handed is recalled, and the rest is
-        cancelled then."""
+        """The deadline: every item that is not handed fails. What was handed is recalled; once the driver has reported
+        that, the calls that are still handed are cancelled."""
         self.expired = True
         self._effects.recall = True
         waiting = [call for _, _, call in sorted(self._timers)] + self.lanes.drain()
@@ -408,7 +412,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ the output
     def _complete(self, item: Item) -> None:
-        """No call of the item follows, and it does not end the map."""
+        """The item is done without a successful call of its own, and the map goes on."""
         self.finished += 1
         item.done = True
         if self._line is None:
@@ -463,7 +467,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ the end
     def forget_errors(self) -> None:
-        """The map has ended, and its error is raised. Its traceback refers to the consumer, which refers to this."""
+        """The map has ended, and its error is raised. Break the cycle: error, traceback, consumer, scheduler."""
         self.error = self.input_error = self.failing = None
         if self._line is not None:
             self._line.clear()
@@ -495,8 +499,8 @@ class Scheduler:
         self.ended = effects.ended = True
 
     def _emit_rest(self, line: deque[Item]) -> None:
-        """The user has stopped the map: emit what is done, also behind items that are not; nothing behind a failure
-        that ends the map."""
+        """The user has stopped the map: emit every item that is done, and skip the others, but end at the failure that
+        ended the map."""
         while line and (line[0].done or line[0].error is None):
             item = line.popleft()
             if item.done:

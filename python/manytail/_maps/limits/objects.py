@@ -1,8 +1,9 @@
-"""Rate, Budget and Concurrency: limits, which live, and `with limit:`.
+"""Rate, Budget and Concurrency, which keep what was taken of them in this process, and `with limit:`.
 
-A limit has one account or, with per_key, one for each key (`ledger`). All that use the same object keep it together.
-Accounts of keys are forgotten when they are idle and nobody uses them. A copy (pickle, copy) begins anew, and so do all
-limits in a forked child, whose parent may have held a lock at the fork.
+A limit has one account or, with per_key, one for each key (`ledger`). All users of one Limit object count against the
+same accounts, which change only under the lock of the limit's group (`groups.run`). Once a limit has IDLE_LIMIT
+accounts of keys, those that are idle and have no users are dropped. A copy (pickle, copy) starts with nothing taken; so do all
+limits in a forked child, because a lock may have been held at the fork.
 """
 
 from __future__ import annotations
@@ -26,30 +27,31 @@ from .groups import Group, Owner, run, seconds_until
 from .ledger import Account, Never, Permits, Spending, Tokens, Wait, Waiter
 
 PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
-IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it looks for idle ones
+IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it drops idle ones
 
 _limits: WeakSet[Limit] = WeakSet()
 _held: ContextVar[tuple[Block, ...]] = ContextVar("manytail: blocks of limits that have begun here", default=())
 
 
 class Limit:
-    """A Rate, a Budget or a Concurrency: what calls may take together.
+    """A Rate, a Budget or a Concurrency: it bounds what all calls together may take.
 
-    A call starts when all limits of its map have room for it, and takes its cost from all of them or from none. Those
-    that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room, take 1 and hold it; at the
-    end a Concurrency gets it back. `limit(cost)` is the same with another cost, and its block has `spent`.
+    A call starts when all limits of its map have room for it, and takes its cost from all of them or from none. Maps
+    and blocks that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room and take 1, or
+    `limit(cost)` another cost; when the block ends, a Concurrency gets it back. `with limit as block` gives the block,
+    and `block.spent(amount)` reports what it really took.
     """
 
     name: str | None
     group: Group
-    holds = True  # as of its accounts
+    holds = True  # as `Account.holds`
 
     def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Any, name: str | None) -> None:
         self.cost = _checked_cost(cost)
         self.per_key = _checks.check_flag("per_key", per_key)
         self.per_task = _checks.check_flag("per_task", per_task)
         if shared is not None and per_task:
-            raise _checks.bad_value("per_task", per_task, "False with shared: a limit is of a task, or shared")
+            raise _checks.bad_value("per_task", per_task, "False with shared: a limit is either per task or shared")
         if name is not None and not isinstance(name, str):
             raise _checks.bad_type("name", name, "a str of 1 to 100 characters")
         if (name is None and shared is not None) or not (name is None or 1 <= len(name) <= 100):
@@ -64,19 +66,19 @@ class Limit:
         self.group = Group(self)
         self._account = self._new_account(None)
         self._accounts: dict[Hashable, Account] = {}
-        self._older: dict[Hashable, Account] = {}  # as `_accounts`, until those in use are in that
+        self._older: dict[Hashable, Account] = {}  # those of before, while those that are needed move to `_accounts`
         self._accounts_limit = IDLE_LIMIT
-        self._forgetting = threading.Lock()  # one thread does it; the others do not wait
+        self._forgetting = threading.Lock()  # held by the thread that drops idle accounts; others go on without
 
     def _new_account(self, key: Any) -> Account:
         raise NotImplementedError
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What makes the same limit."""
+        """Positional and named arguments that make the same limit again."""
         raise NotImplementedError
 
     def refusal(self, cost: float) -> BaseException:
-        """Why there will never be room for that cost."""
+        """The error of a cost for which there will never be room."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,7 +90,7 @@ class Limit:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _named(self, **more: tuple[Any, Any]) -> dict[str, Any]:
-        """Named arguments that differ from their defaults, which are the second of each pair."""
+        """Named arguments that differ from their defaults. more: for each name its value and its default."""
         pairs = {**more, "cost": (self.cost, None), "per_key": (self.per_key, False)}
         pairs |= {"per_task": (self.per_task, False), "shared": (self.shared, None), "name": (self.name, None)}
         return {
@@ -99,8 +101,8 @@ class Limit:
 
     # ------------------------------------------------------------------------------------------------ accounts
     def account(self, key: Hashable) -> Account:
-        """The account; with per_key that of the key, for one more user. Runs the user's `__hash__` and `__eq__`,
-        without a lock."""
+        """The limit's account; with per_key that of the key, with one more user. Runs the user's `__hash__` and
+        `__eq__`, without a lock."""
         if not self.per_key:
             return self._account
         if len(self._accounts) >= self._accounts_limit:
@@ -112,11 +114,11 @@ class Limit:
             run(self, partial(_use, found, 1))
             if self._accounts.get(key) is found:
                 return found
-            run(self, partial(_use, found, -1))  # in between the idle ones were forgotten
+            run(self, partial(_use, found, -1))  # it was dropped meanwhile: look again
 
     def _forget_idle(self) -> None:
-        """Drop accounts of keys that nobody uses and that are as new ones: keep the others. Amortised constant time per
-        account. Another thread finds an account in one of the two dicts, whenever it looks."""
+        """Drop the accounts of keys that have no users and stand as new ones would. Amortised constant time per
+        account. Meanwhile every account that is still needed is in `_accounts` or in `_older`, where other threads find it."""
         with Held(self._forgetting, 0) as held:
             if not held:
                 return
@@ -129,7 +131,7 @@ class Limit:
 
     # ------------------------------------------------------------------------------------------------ blocks
     def __call__(self, cost: float) -> Block:
-        """A block that takes so much."""
+        """A block that takes that cost."""
         return Block(self, checked_amount("cost", cost))
 
     def __enter__(self) -> Block:
@@ -149,8 +151,8 @@ class Limit:
         self._innermost().__exit__(*error)
 
     def _innermost(self) -> Block:
-        """The block of `with limit:` that ends here: the last one of this context; without one, it began in another
-        context, as in a generator that another thread closes: then the last one of all."""
+        """Take out the block of `with limit:` that ends here: the last one that began in this context. If none did, as
+        when another thread closes a generator, the last one that began anywhere."""
         for block in reversed(_held.get()):
             if block in self._open:
                 self._open.remove(block)
@@ -301,7 +303,7 @@ after_fork_in_child(_begin_all)
 
 # ---------------------------------------------------------------------------------------------------- without a map
 class Block:
-    """`with limit(cost):`. One use at a time: RuntimeError for another thread or task meanwhile."""
+    """`with limit(cost):`. Entering it again before it has ended raises RuntimeError."""
 
     def __init__(self, limit: Limit, cost: float) -> None:
         if limit.per_key:
@@ -311,12 +313,12 @@ class Block:
         self.limit = limit
         self._cost = cost
         self._spent: float | None = None
-        self._free = [None]  # empty from the beginning to the end of a use; `pop` is one step in any number of threads
+        self._free = [None]  # empty while it is in use: only one thread can pop the entry
         self._taken: list[Owner] = []
 
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
-        """What the block takes really, instead of its cost: without a name, or with that of the limit. Another name
-        counts nowhere. RuntimeError: the block has ended."""
+        """Report what the block really takes, instead of its cost, without a name or with that of the limit. Amounts of
+        other names are ignored. Raises RuntimeError if the block has ended."""
         given = amounts if amount is None else {"": amount, **amounts}
         checked = {name: checked_amount(f"spent: {name}" if name else "spent", each) for name, each in given.items()}
         mine = [each for name, each in checked.items() if name in ("", self.limit.name)]
@@ -331,8 +333,8 @@ class Block:
         changed = Event()
         owner = self._begin(changed.set)
         try:
-            while (at := self._ask(owner)) is not None:
-                changed.wait(seconds_until(at, time.monotonic()))
+            while (retry_at := self._try_to_take(owner)) is not None:
+                changed.wait(seconds_until(retry_at, time.monotonic()))
                 changed.clear()
         except BaseException:
             self._leave(owner)
@@ -343,13 +345,13 @@ class Block:
 
     async def __aenter__(self) -> Self:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        owner = self._begin(_nobody)
-        refers = ref(owner)
-        owner.wake = lambda: _wake_in_loop(refers, loop, changed.set)
+        owner = self._begin(_no_wake)
+        weak_owner = ref(owner)
+        owner.wake = lambda: _wake_in_loop(weak_owner, loop, changed.set)
         timer = None
         try:
-            while (at := self._ask(owner)) is not None:
-                wait = seconds_until(at, time.monotonic())
+            while (retry_at := self._try_to_take(owner)) is not None:
+                wait = seconds_until(retry_at, time.monotonic())
                 timer = None if wait is None else loop.call_later(wait, changed.set)
                 await changed.wait()
                 changed.clear()
@@ -369,7 +371,7 @@ class Block:
             owner = self._taken.pop()
         except IndexError:
             raise RuntimeError("the block has ended, or has not begun") from None
-        if owner.accounts[0] is self.limit._account:  # else it began in the process that this one was forked from
+        if owner.accounts[0] is self.limit._account:  # a block that began before a fork gives nothing back in the child
             spent = self._cost if self._spent is None else self._spent
             owner.end(owner.accounts, (self._cost,), (spent,), time.monotonic())
             owner.leave()
@@ -387,12 +389,12 @@ class Block:
         return Owner((self.limit,), wake)
 
     def _leave(self, owner: Owner) -> None:
-        """It was interrupted while it waited."""
+        """The wait was interrupted, or refused: it waits no longer."""
         owner.leave()
         self._free.append(None)
 
-    def _ask(self, owner: Owner) -> float | None:
-        """When to ask again. None: it has taken."""
+    def _try_to_take(self, owner: Owner) -> float | None:
+        """Take the cost. Returns None, or when to try again."""
         answer = owner.take(owner.waiters, owner.accounts, (self._cost,), time.monotonic())
         if isinstance(answer, Never):
             raise self.limit.refusal(self._cost)
@@ -403,20 +405,20 @@ class Block:
         return answer.at
 
     def _waits_for_itself(self, account: Any) -> bool:
-        """For a Concurrency that its caller holds, or a Budget of which nobody else holds anything."""
+        """Whether blocks of this context hold it, and it is a Concurrency, or a Budget that nobody else holds."""
         own = sum(block.limit is self.limit for block in _held.get() if block._taken)
         if not own or isinstance(self.limit, Concurrency):
             return bool(own)
         return isinstance(self.limit, Budget) and account.is_stuck(self._cost, own, time.monotonic())
 
 
-def _nobody() -> None:
-    """Wakes nobody."""
+def _no_wake() -> None:
+    """Does nothing: before there is a loop to wake."""
 
 
 def _wake_in_loop(owner: ref[Owner], loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(function)
-    except RuntimeError:  # the loop is closed: nobody waits there, and others go first
-        if (gone := owner()) is not None:
-            gone.leave()
+    except RuntimeError:  # the loop is closed: its waiter leaves the queue to others
+        if (waiting := owner()) is not None:
+            waiting.leave()

@@ -1,15 +1,18 @@
 """The driver whose workers are threads.
 
-    service    one thread, which the consumer starts: makes the steps that others ask for (`poke`), and those that are
-               due at a time; starts the reader
-    reader     reads an input that may block
-    workers    make the calls: as many threads as calls were handed at once, at most `workers`
+Any of these threads may make a step: it takes the lock, gives the events of the inbox to the scheduler, and carries out
+the effects (driver.py).
 
-All are daemons. `join` waits until they have ended, but for a reader whose input blocks, and for abandoned calls. A
-source that never blocks, and runs no user code, is read by whoever makes a step, without a reader.
+    service    one thread, which the consumer starts: makes a step when another thread pokes it, and when the timer is
+               due; starts the reader
+    reader     reads an input that may block. An input that never blocks, and runs no user code, needs none: the thread
+               that makes a step reads it
+    workers    make the calls: one thread per call that was handed and has not ended, up to `workers`, started on demand
 
-A plain call cannot be cancelled. One that has run out of time is abandoned: its thread reports nothing any more and
-ends when the call returns; another thread takes its place.
+All are daemons. `join` waits for all of them except abandoned workers; for the reader it waits READER_JOIN_TIMEOUT.
+
+A running call of a plain function cannot be cancelled. If its time is over it is abandoned: its result is discarded,
+its thread ends when the call returns, and another thread takes its place.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from .driver import Driver
 
-INPUT_TIMEOUT = 0.05  # seconds that the end of a map waits for a reader: its input may block for ever
+READER_JOIN_TIMEOUT = 0.05  # seconds that `join` waits for the reader, whose input may block for ever
 
 
 class Thread(threading.Thread):
@@ -45,8 +48,8 @@ class Thread(threading.Thread):
 
 
 class Worker:
-    """One worker thread, and where calls are timed, the call that it makes. When the thread ends a call while another
-    one abandons it, the first of `end` and `give_up` wins."""
+    """A worker thread and, if calls have a time limit, its current call. If the call ends while another thread abandons
+    it, the first of `end` and `abandon` decides."""
 
     __slots__ = ("abandoned", "call", "lock", "thread")
 
@@ -61,13 +64,13 @@ class Worker:
             self.call = call
 
     def end(self) -> bool:
-        """The call has ended. False: it was abandoned before."""
+        """The call has ended. Returns False if it was abandoned before."""
         with Held(self.lock):
             self.call = None
             return not self.abandoned
 
-    def give_up(self, call: Call) -> bool:
-        """Abandon the call. False: it has ended."""
+    def abandon(self, call: Call) -> bool:
+        """Returns False if the call has ended."""
         with Held(self.lock):
             if self.call is not call:
                 return False
@@ -82,39 +85,41 @@ class ThreadDriver(Driver):
         call_with: Callable[[ExitStack], Callable[[Any], Any]],
         judge: Callable[[Call, BaseException], Verdict],
     ) -> None:
-        """call_with: sets a worker up, and returns what it calls with each item. judge: see policies."""
+        """call_with: sets a worker up, and returns the function that the worker applies to each call. judge: decides
+        what follows a call that failed (policies.py)."""
         super().__init__(scheduler, time.monotonic)
         self._call_with = call_with
         self._judge = judge
         self._queue: MultiQueue[None, Call] = MultiQueue()
         self._calls = self._queue.add(None)
         self._output_changed = Event()
-        # The service thread. An interruption of `start` leaves open whether it runs: it and `join` agree on that.
-        self._fate: dict[str, bool] = {}
+        # If `start` is interrupted, the service thread may exist or not. Whoever of it and `join` sets "runs" first
+        # decides whether the map runs.
+        self._claim: dict[str, bool] = {}
         self._wakeup = Event()
-        self._at = math.inf  # when it makes a step
+        self._timer_at = math.inf  # when the service thread has to make a step
         # The input.
         self._source: Any = None  # one that never blocks
-        self._is_read = False  # it has no more items
+        self._input_done = False  # it is exhausted, or the map has ended
         self._blocking: Iterator[list[Item]] | None = None
         self._reader: Thread | None = None
-        self._read_next = Event()
-        self._most = 0.0  # items that may be read
-        self._count = 0  # items that were read
+        self._may_read_more = Event()
+        self._read_limit = 0.0  # items that may be read
+        self._items_read = 0  # items that were read
         # Workers.
         self._timed = scheduler.rules.timeout is not None or scheduler.rules.deadline is not None
-        self._at_work: dict[Call, Worker] = {}  # where calls are timed
-        self._workers = 0  # threads that make calls, abandoned ones aside
-        self._made = 0  # threads, for their names
+        self._timed_calls: dict[Call, Worker] = {}  # those that run
+        self._worker_count = 0  # without abandoned ones
+        self._started = 0  # workers, for their names
         self._abandoned: list[Worker] = []
-        self._handover: list[Call] | None = None  # where a worker that makes a step finds its next call
+        self._handover: list[Call] | None = None  # `hand` puts the next call of the worker that makes a step here
         # The end.
         self._threads: list[Thread] = []  # that `join` waits for; abandoned ones are not among them
-        self._alive = 1  # of these, those that have not ended; the service thread is the first
-        self._alive_lock = threading.Lock()
-        self._over = Event()  # all of them have ended
+        self._unfinished = 1  # how many of them have not ended, with the service thread
+        self._count_lock = threading.Lock()
+        self._all_ended = Event()  # all of them have ended
 
-    # ------------------------------------------------------------------------------------------------ the consumer's
+    # ------------------------------------------------------------------------------------------------ for the consumer
     def start(self, source: Any, never_blocks: bool) -> None:
         """Begin to read. source: an iterator over lists of items; one that never blocks has a method
         `take(most)` instead, which returns [] at the end."""
@@ -135,27 +140,27 @@ class ThreadDriver(Driver):
         self.waiting = False
 
     def join(self) -> None:
-        """Wait until all threads have ended. A map whose service thread has not begun never begins."""
-        if not self._fate.setdefault("runs", False):
+        """Wait until all threads have ended. If the service thread has not begun, it is kept from ever doing so."""
+        if not self._claim.setdefault("runs", False):
             self.ended = True
             self.show()
             return
-        self._over.wait()
+        self._all_ended.wait()
         for thread in self._threads:
-            thread.join()  # it has ended but for a moment
+            thread.join()  # its work is done: it ends in a moment
         self._source = None
         reader = self._reader
         if reader is not None and reader is not threading.current_thread():
-            reader.join(INPUT_TIMEOUT)
+            reader.join(READER_JOIN_TIMEOUT)
 
     def runs_here(self) -> bool:
         """Whether the caller is a thread of this map."""
         return getattr(threading.current_thread(), "driver", None) is self
 
     def took(self, number: int) -> None:
-        """The consumer took so many items."""
+        """The consumer took that number of items."""
         self.inbox.append(number)
-        if self.queued() < self.scheduler.allowed:  # else every worker has something to do before it is needed
+        if self.queued() < self.scheduler.allowed:  # otherwise there is a call for every worker, and the step can wait
             self.poke()
 
     # ------------------------------------------------------------------------------------------------ effects
@@ -173,7 +178,7 @@ class ThreadDriver(Driver):
                 return
         self._calls.put_many(calls)
         wanted = min(self.scheduler.allowed, self.scheduler.handed)
-        while self._workers < wanted:
+        while self._worker_count < wanted:
             self._add_worker()
 
     def queued(self) -> int:
@@ -188,14 +193,14 @@ class ThreadDriver(Driver):
             return calls
 
     def cancel(self, call: Call, error: BaseException) -> None:
-        worker = self._at_work.get(call)
-        if worker is None or not worker.give_up(call):
-            return  # it has ended, or its worker sees that the deadline has passed
-        del self._at_work[call]
-        self._workers -= 1
+        worker = self._timed_calls.get(call)
+        if worker is None or not worker.abandon(call):
+            return  # the call has ended, or its worker has not begun it and sees in _begin that the deadline has passed
+        del self._timed_calls[call]
+        self._worker_count -= 1
         self._threads.remove(worker.thread)
-        self._leave()
-        if self.scheduler.expired:  # no call follows: nobody is asked, and no thread is replaced
+        self._count_ended()
+        if self.scheduler.expired:  # of the map: there is no retry to decide on, and no call for another thread
             self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
             return
         self._abandoned = [one for one in self._abandoned if one.thread.is_alive()]
@@ -207,113 +212,112 @@ class ThreadDriver(Driver):
             self.halted = True
             self.inbox.appendleft(Fail(RuntimeError(text)))
         else:
-            self._add_worker((call, error))  # it asks the user's `on` and `backoff`, which may take their time
+            self._add_worker((call, error))  # that thread runs the user's `on` and `backoff`, which may be slow
 
     def read(self, most: float) -> None:
         if self._source is not None:
             self._read_here(most)
-        elif most > self._most:
-            self._most = most
-            self._read_next.set()
+        elif most > self._read_limit:
+            self._read_limit = most
+            self._may_read_more.set()
 
     def _read_here(self, most: float) -> None:
-        while not self._is_read and self._count < most:
-            items = self._source.take(int(most) - self._count)
+        while not self._input_done and self._items_read < most:
+            items = self._source.take(int(most) - self._items_read)
             if not items:
-                self._is_read = True
+                self._input_done = True
                 self.inbox.append(InputEnded(None))
                 return
-            self._count += len(items)
+            self._items_read += len(items)
             self.inbox.append(items)
 
     def set_timer(self, at: float) -> None:
-        if at < self._at:
-            self._at = at
+        if at < self._timer_at:
+            self._timer_at = at
             self._wakeup.set()
 
     def end(self) -> None:
         self._queue.shutdown(immediate=True)
-        self._is_read = True
+        self._input_done = True
         self._wakeup.set()
-        self._read_next.set()
+        self._may_read_more.set()
 
     # ------------------------------------------------------------------------------------------------ threads
-    def _start(self, run: Callable[[], object], name: str) -> Thread:
+    def _start_thread(self, run: Callable[[], object], name: str) -> Thread:
         thread = Thread(self, run, name)
         thread.start()
         return thread
 
     def _start_service(self) -> None:
-        self._threads.append(self._start(self._serve, "manytail-service"))
+        self._threads.append(self._start_thread(self._serve, "manytail-service"))
 
-    def _leave(self) -> None:
+    def _count_ended(self) -> None:
         """A thread that `join` waited for has ended, or is abandoned."""
-        with Held(self._alive_lock):
-            self._alive -= 1
-            last = not self._alive
+        with Held(self._count_lock):
+            self._unfinished -= 1
+            last = not self._unfinished
         if last:
-            self._over.set()
+            self._all_ended.set()
 
     def _serve(self) -> None:
-        """The service thread; the first of all."""
-        if not self._fate.setdefault("runs", True):
+        """The service thread, which is the first one."""
+        if not self._claim.setdefault("runs", True):
             return
         try:
             if self._blocking is not None:
-                self._reader = self._start(partial(self._read_all, self._blocking), "manytail-reader")
+                self._reader = self._start_thread(partial(self._read_all, self._blocking), "manytail-reader")
             while not self.ended:
                 self._wakeup.clear()
-                if self._at <= self.now():
-                    self._at = math.inf
-                self.inbox.append(0)  # have a step made, by whoever holds the lock
+                if self._timer_at <= self.now():
+                    self._timer_at = math.inf
+                self.inbox.append(0)  # without effect: a step is made here, or by the thread that holds the lock
                 self.pump()
-                wait = self._at - self.now()
+                wait = self._timer_at - self.now()
                 if not self.ended:
                     self._wakeup.wait(None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX))
         except BaseException as error:
             self.report(Fail(error))
         finally:
-            self._leave()
+            self._count_ended()
 
     def _read_all(self, source: Iterator[list[Item]]) -> None:
         error: BaseException | None = None
         scheduler = self.scheduler
         try:
             while not self.ended:
-                if self._count >= self._most:
-                    self._read_next.clear()
-                    if self._count >= self._most and not self.ended:
-                        self._read_next.wait()
+                if self._items_read >= self._read_limit:
+                    self._may_read_more.clear()
+                    if self._items_read >= self._read_limit and not self.ended:
+                        self._may_read_more.wait()
                     continue
                 items = next(source, None)
                 if items is None:
                     break
-                self._count += len(items)
+                self._items_read += len(items)
                 self.inbox.append(items)
                 items = None  # a reader that waits keeps no item alive
-                # Else all workers are busy, and the next of them that is free makes a step.
-                if scheduler.handed < scheduler.allowed or self._count >= self._most:
-                    self.pump()
+                if scheduler.handed < scheduler.allowed or self._items_read >= self._read_limit:
+                    self.pump()  # otherwise all workers are busy, and the next one that is free makes a step
         except BaseException as raised:
             error = raised
         self.report(InputEnded(error))
-        del error, source  # its traceback refers to this frame
+        del error, source  # the traceback of the error refers to this frame: that would be a cycle
 
     # ------------------------------------------------------------------------------------------------ workers
     def _add_worker(self, overdue: tuple[Call, BaseException] | None = None) -> None:
         """overdue: a call that was abandoned, and why: the new worker reports it first."""
         worker = Worker()
-        self._workers += 1
-        self._made += 1
-        with Held(self._alive_lock):
-            self._alive += 1
+        self._worker_count += 1
+        self._started += 1
+        with Held(self._count_lock):
+            self._unfinished += 1
         try:
-            worker.thread = self._start(partial(self._work, worker, overdue), f"manytail-worker-{self._made}")
+            worker.thread = self._start_thread(partial(self._work, worker, overdue), f"manytail-worker-{self._started}")
             self._threads.append(worker.thread)
-        except RuntimeError as error:  # the system has no more threads to give
-            self._workers -= 1
-            self._leave()
-            error.add_note(f"manytail: after {self._made - 1} worker threads (workers={self.scheduler.allowed})")
+        except RuntimeError as error:  # the system cannot start another thread
+            self._worker_count -= 1
+            self._count_ended()
+            error.add_note(f"manytail: after {self._started - 1} worker threads (workers={self.scheduler.allowed})")
             raise
 
     def _work(self, worker: Worker, overdue: tuple[Call, BaseException] | None) -> None:
@@ -323,30 +327,30 @@ class ThreadDriver(Driver):
                 self._failed(*overdue)
                 overdue = None  # an idle worker keeps no item alive
             with ExitStack() as stack:
-                call = self._call_with(stack)
+                function = self._call_with(stack)
                 timings = Timings()
-                with Held(self._alive_lock):
+                with Held(self._count_lock):
                     self.add_timings(timings)
-                self._make_calls(worker, call, timings)
+                self._make_calls(worker, function, timings)
         except BaseException as error:
             self.halted = True
             self.report(Fail(error))
         finally:
             if not worker.abandoned:
-                self._leave()
+                self._count_ended()
 
-    def _make_calls(self, worker: Worker, call: Callable[[Any], Any], timings: Timings) -> None:
+    def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
         """Make calls, until the map has ended or a call is abandoned."""
         get, begin, end, inbox, timed = self._queue.get, timings.begin, timings.end, self.inbox, self._timed
-        following: Any = None
-        succeeded = self._gather if self.scheduler.hands_ahead else self._make_step
+        next_call: Any = None
+        after_success = self._pump_only if self.scheduler.hands_ahead else self._make_step
         while True:
             item = result = None  # an idle worker keeps no item alive
             try:
-                item = get() if following is None else following
+                item = get() if next_call is None else next_call
             except ShutDown:
                 return
-            following = None
+            next_call = None
             if self.halted or (timed and not self._begin(worker, item)):
                 if worker.abandoned:
                     return
@@ -355,7 +359,7 @@ class ThreadDriver(Driver):
             item.attempts += 1
             begin()
             try:
-                result = call(item)
+                result = function(item)
             except BaseException as error:
                 if timed and not self._end_timed(worker, item):
                     return
@@ -368,27 +372,27 @@ class ThreadDriver(Driver):
                 end(item.read)  # type: ignore[union-attr]
                 inbox.append(item)
                 if len(inbox) > self.slack:
-                    following = succeeded()
+                    next_call = after_success()
 
     def _begin(self, worker: Worker, call: Call) -> bool:
-        """A timed call begins. False: the deadline has passed; or it was abandoned already."""
+        """A timed call begins. Returns False if the deadline of the map has passed: the call is not made."""
         call.began = self.now()
         worker.begin(call)
-        self._at_work[call] = worker
+        self._timed_calls[call] = worker
         if not self.scheduler.expired:
             return True
         self._end_timed(worker, call)
         return False
 
     def _end_timed(self, worker: Worker, call: Call) -> bool:
-        """False: the call was abandoned before. Then nothing of it counts."""
-        return worker.end() and self._at_work.pop(call, None) is worker
+        """Returns False if the call was abandoned before. Its result is discarded."""
+        return worker.end() and self._timed_calls.pop(call, None) is worker
 
-    def _gather(self) -> None:
+    def _pump_only(self) -> None:
         self.pump()
 
     def _make_step(self) -> Call | None:
-        """Make a step, and take from it the next call of this worker, which then goes through no queue."""
+        """Make a step. If it hands calls out, return the first: this worker makes it next, without the queue."""
         taken: list[Call] = []
         while self._lock.acquire(False):
             try:
@@ -404,8 +408,8 @@ class ThreadDriver(Driver):
     def _failed(self, call: Call, error: BaseException) -> None:
         verdict = self._judge(call, error)
         if verdict.kind is Kind.FAIL and (self.scheduler.rules.raises or verdict.fatal):
-            self.halted = True  # at once: no other worker begins a call
+            self.halted = True  # before the step, so that no other worker begins a call
         self.report(Failed(call, verdict))
         if verdict.kind is not Kind.FAIL or verdict.pauses:
-            self.settle()  # else this worker could take the next call of a lane that pauses
+            self.settle()  # otherwise this worker could take the next call of a lane that has just been paused
 
