@@ -2,8 +2,8 @@
 
 A limit has one account or, with per_key, one for each key (`ledger`). All users of one Limit object count against the
 same accounts, which change only under the lock of the limit's group (`groups.run`). Once a limit has IDLE_LIMIT
-accounts of keys, those that are idle and have no users are dropped. A copy (pickle, copy) starts with nothing taken; so do all
-limits in a forked child, because a lock may have been held at the fork.
+accounts of keys, those that are idle and have no users are dropped. A copy (pickle, copy) starts with nothing taken; so
+do all limits in a forked child, because a lock may have been held at the fork.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Limit:
 
     def _forget_idle(self) -> None:
         """Drop the accounts of keys that have no users and stand as new ones would. Amortised constant time per
-        account. Meanwhile every account that is still needed is in `_accounts` or in `_older`, where other threads find it."""
+        account. Meanwhile every account that is still needed is in `_accounts` or in `_older`, for other threads."""
         with Held(self._forgetting, 0) as held:
             if not held:
                 return
