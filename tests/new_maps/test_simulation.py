@@ -8,6 +8,8 @@ import pytest
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Scheduler
+from manytail._maps.limits.groups import Owner
+from manytail._maps.limits.stage import LimitsStage
 
 from . import world
 
@@ -21,6 +23,28 @@ def test_every_promise_holds_in_random_worlds(first):
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.thread_unsafe(reason="pure: more threads would make the same worlds once more")
+def test_limits_hold_in_random_worlds():
+    for seed in range(150):
+        try:
+            world.run(seed, has_limits=True)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def named(value):
+    return getattr(value, "__name__", value)
+
+
+def plant(owner, method, old, new, monkeypatch):
+    source = textwrap.dedent(inspect.getsource(getattr(owner, method)))
+    assert old in source
+    found = dict(vars(inspect.getmodule(owner)))
+    exec(source.replace(old, new), found)
+    monkeypatch.setattr(owner, method, found[method])
 
 
 # Class, method, what is replaced, and by what.
@@ -62,14 +86,35 @@ FAULTS = [
 ]
 
 
+FAULTS_OF_LIMITS = [
+    (LimitsStage, "before", "call.begin_by = answer", "call.begin_by = now - 1"),
+    (LimitsStage, "before", "isinstance(answer, Never)", "False"),
+    (LimitsStage, "before", "Wait(answer.at, answer.of_lane)", "Wait(math.inf, answer.of_lane)"),
+    (LimitsStage, "undo", "self.owner.end", "self._open.get"),
+    (LimitsStage, "undo", "(0.0,) * len(costs)", "costs"),
+    (LimitsStage, "after", "self.owner.end", "(lambda *arguments: None)"),
+    (LimitsStage, "leave", "self.owner.leave()", "pass"),
+    (LimitsStage, "_pass_wakes_on", "self._wake(waiter.lane)", "pass"),
+    (Owner, "end", "if self._holds or spent != costs", "if spent != costs"),
+]
+
+
 @pytest.mark.thread_unsafe(reason="changes a class")
-@pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS_OF_LIMITS, ids=named)
+def test_a_planted_fault_of_limits_is_found(owner, method, old, new, monkeypatch):
+    plant(owner, method, old, new, monkeypatch)
+    for seed in range(150):
+        try:
+            world.run(seed, has_limits=True)
+        except Exception:  # also what the broken code raises
+            return
+    raise AssertionError("no world has found it")
+
+
+@pytest.mark.thread_unsafe(reason="changes a class")
+@pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS, ids=named)
 def test_a_planted_fault_is_found(owner, method, old, new, monkeypatch):
-    source = textwrap.dedent(inspect.getsource(getattr(owner, method)))
-    assert old in source
-    found = dict(vars(inspect.getmodule(owner)))
-    exec(source.replace(old, new), found)
-    monkeypatch.setattr(owner, method, found[method])
+    plant(owner, method, old, new, monkeypatch)
     for seed in (*range(320), 826, 843, 847):
         try:
             world.run(seed)

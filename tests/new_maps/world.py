@@ -17,6 +17,8 @@ from manytail._maps.engine.item import Ended, Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Rules, Scheduler
 from manytail._maps.engine.stages import GO, KEEP, Answer, Refuse, Stage, Wait
+from manytail._maps.limits.objects import Budget, Concurrency, Rate
+from manytail._maps.limits.stage import LimitsStage
 from manytail._maps.outcomes import DeadlineExceeded, TooManyFailures
 
 
@@ -119,6 +121,14 @@ class Equals(Stage):
         return kept
 
 
+def limits_of(rng, keyed):
+    """Limits of a map; a Budget may be too small for all calls."""
+    of_key = keyed and rng.random() < 0.5
+    some = [Concurrency(2.0, per_key=of_key), Rate(rng.choice([1.0, 10.0]), per_key=keyed and rng.random() < 0.5)]
+    some.append(Budget(rng.choice([20.0, 1_000.0])))
+    return rng.sample(some, rng.randint(1, 3))
+
+
 @dataclass
 class World:
     rng: random.Random
@@ -136,6 +146,7 @@ class World:
     ended: bool = False
     stopped: Stop | None = None
     paused: Counter = field(default_factory=Counter)  # lane -> until when it pauses
+    has_limits: bool = False
 
     def __post_init__(self):
         rng = self.rng
@@ -160,6 +171,10 @@ class World:
             stages.append(Pace(rng.choice([0.1, 1.0]), self.keyed and some(0.5)))
         if some(0.4):
             stages.append(Slots(rng.choice([1, 2]), self.keyed and some(0.5), rng))
+        self.limited = None
+        if self.has_limits:
+            self.limited = LimitsStage(limits_of(rng, self.keyed), None, {}, self.keyed, False)
+            stages.append(self.limited)
         self.rules = Rules(
             workers=self.workers,
             max_in_flight=rng.choice([None, self.workers, 4 * self.workers]),
@@ -175,6 +190,7 @@ class World:
         lanes = Lanes(
             keyed=self.keyed, prioritised=self.prioritised, in_order=self.order == "key", per_key=self.per_key,
             weight_of=None if self.weights is None else lambda item: self.weights[item.key],
+            prepare=None if self.limited is None else self.limited.prepare,
         )  # fmt: skip
         if some(0.3):
             stages.insert(bool(stages) and isinstance(stages[0], Equals), BreakerStage(2, 1.5, rng.random() < 0.3))
@@ -274,7 +290,8 @@ class World:
     def take_call(self):
         call = self.queue.popleft()
         assert self.paused[call.lane] <= self.now, "begun while its lane pauses"
-        if self.misses and self.rng.random() < 0.1:
+        late = call.begin_by < self.now
+        if late or (self.misses and self.rng.random() < 0.1):
             self.inbox.append(Missed(call))
             return
         if not self.calls[call]:
@@ -330,8 +347,23 @@ class World:
             behind = sum(item.done for item in self.items[: window.arrived]) - window.emitted
             counted = scheduler.lanes.waiting + scheduler.handed + scheduler.resting + kept + behind
             assert window.pending == counted, "an item is lost"
+        self.check_limits()
         for lane in {item.lane for item in self.items[: self.count]}:
             assert not self.per_key or 0 <= lane.held <= self.per_key, "slots"
+
+    def check_limits(self):
+        """A Concurrency and a Budget hold, whatever is handed and runs."""
+        if self.limited is None:
+            return
+        taken = Counter()
+        for accounts, costs in self.limited._open.values():
+            for account, cost in zip(accounts, costs, strict=True):
+                taken[account] += cost
+        for account, cost in taken.items():
+            if isinstance(account.limit, Concurrency):
+                assert cost == account._reserved <= 2.0, "Concurrency"
+            elif isinstance(account.limit, Budget):
+                assert account.settled + cost <= account.limit.amount, "Budget"
 
     def check_output(self):
         out = self.taken + list(self.output)
@@ -345,6 +377,9 @@ class World:
                 assert of_key == sorted(of_key), "order of a key"
         assert not (self.rules.drops and any(item.error for item in out)), "a failed item was not dropped"
 
+    def accounts(self, lane):
+        return (lane.accounts or ()) if self.limited.owner.keyed else self.limited.owner.accounts
+
     def check_starts(self):
         for key in range(5):
             numbers = [item.number for item in self.starts if item.key == key or not self.keyed]
@@ -355,8 +390,16 @@ class World:
         assert not self.queue, "calls are left"
         assert not self.running, "calls run on"
         for stage in scheduler.stages:
-            open_calls = stage._periods if isinstance(stage, BreakerStage) else stage.open
+            open_calls = {BreakerStage: "_periods", LimitsStage: "_open"}.get(type(stage), "open")
+            open_calls = getattr(stage, open_calls)
             assert not open_calls, "a stage has a call that has ended"
+        if self.limited is not None:
+            lanes = {item.lane for item in self.items[: self.count]}
+            for account in {account for lane in lanes for account in self.accounts(lane)}:
+                assert not account.queue, "who has ended stands in a queue"
+                assert isinstance(account.limit, Rate) or not account._reserved, "a call gave nothing back"
+                if isinstance(account.limit, Budget):
+                    assert account.settled <= self.calls.total(), "calls were paid for that did not begin"
         if self.stopped is None and error is None:
             emitted = self.total - (sum(item.error is not None for item in self.items) if self.rules.drops else 0)
             assert len(self.taken) + len(self.output) == emitted, "an item is missing"
@@ -366,7 +409,7 @@ class World:
                 wrong = item.error is None and (item.result - item.value) % (7 if shares else 10**9)
                 assert not wrong, "a wrong result"
                 assert self.calls[item] <= self.times + 1 + item.deferrals, "too many calls"
-            if not (self.prioritised or self.misses or shares):
+            if not (self.prioritised or self.misses or shares or self.limited):
                 self.check_starts()
         if error is not None and self.stopped is None:
             assert self.rules.raises or isinstance(error, TooManyFailures)
@@ -390,5 +433,5 @@ class World:
         self.check_end()
 
 
-def run(seed):
-    World(random.Random(seed)).run()
+def run(seed, has_limits=False):
+    World(random.Random(seed), has_limits=has_limits).run()

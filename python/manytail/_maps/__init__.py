@@ -8,6 +8,7 @@ takes the place of `manytail.mapping`.
     runners/    carry out what the engine decided: in threads, in a loop, inline
 """
 
+from .limits.objects import Budget, Concurrency, Rate
 from .maps import Results, concurrent_map
 from .outcomes import (
     BreakerOpen,
@@ -24,6 +25,7 @@ from .outcomes import (
 from .policies import Batch, Breaker, Retry
 
 __all__ = [
-    "Batch", "Breaker", "BreakerOpen", "BudgetExceeded", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles",
-    "Results", "Retry", "RetryLater", "SharedUnavailable", "Stats", "TooManyFailures", "concurrent_map",
+    "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
+    "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "SharedUnavailable", "Stats", "TooManyFailures",
+    "concurrent_map",
 ]  # fmt: skip

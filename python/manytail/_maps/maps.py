@@ -25,6 +25,8 @@ from .engine.lanes import Lanes
 from .engine.scheduler import Rules, Scheduler
 from .engine.stages import Stage
 from .errors import add_note, note_option, shortened
+from .limits.objects import Rate, checked_amount
+from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
 from .policies import Batch, Breaker, Judge, On, Retry
@@ -66,7 +68,9 @@ def concurrent_map(
     given = {name: value for name, value in locals().items() if name not in ("fn", "items")}
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
-    plan = Plan(fn, table.check(fn, given))
+    options = table.check(fn, given)
+    table.refuse_limits_of_frames(options.limits)
+    plan = Plan(fn, options)
     plan.refuse_what_is_missing()
     return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
 
@@ -91,6 +95,8 @@ class Plan:
     def scheduler(self) -> Scheduler:
         options = self.options
         weights = options.weights
+        spent: dict[str, float] = {}
+        limits = self.limits(spent)
         lanes = Lanes(
             keyed=options.keyed,
             prioritised=options.prioritised,
@@ -98,6 +104,8 @@ class Plan:
             per_key=options.per_key,
             weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
             shows=None if options.breaker is None else lambda key: f", key {shortened(key)}",
+            prepare=None if limits is None else limits.prepare,
+            forget=None if limits is None else limits.forget,
         )
         most = options.max_failures
         rules = Rules(
@@ -112,11 +120,20 @@ class Plan:
             raises=options.errors == "raise",
             drops=options.errors == "drop",
             max_failures=math.inf if most is None else most,
+            spreads=not any(isinstance(limit, Rate) for limit in options.limits),
+            delivers=options.wants_delivery,
+            settled=(options.settled_limit and options.settled_limit.name) or "",
         )
-        return Scheduler(rules, lanes, self.stages())
+        return Scheduler(rules, lanes, self.stages() + ([] if limits is None else [limits]), spent)
+
+    def limits(self, spent: dict[str, float]) -> LimitsStage | None:
+        options = self.options
+        if not options.limits:
+            return None
+        return LimitsStage(options.limits, options.settled_limit, spent, options.keyed, options.wants_delivery)
 
     def stages(self) -> list[Stage]:
-        """In their order. An option that is not given adds none."""
+        """In their order, without that of the limits. An option that is not given adds none."""
         stages: list[Stage] = []
         breaker = self.options.breaker
         if breaker is not None:
@@ -140,13 +157,16 @@ class Plan:
             asked = "priority"
             if options.priority is not None:
                 item.priority = priority_of(options.priority(value))
+            if options.has_costs:
+                asked = "cost"
+                item.costs = tuple([1.0 if limit.cost is None else cost_of(limit, value) for limit in options.limits])
             asked = ""
             scheduler.lanes.assign(item)
         except BaseException as error:
             if asked:
                 note_option(error, asked)
             item.error = error
-            if asked == "priority":
+            if asked in ("priority", "cost"):
                 scheduler.lanes.assign(item)
             else:
                 item.lane = scheduler.lanes.new()
@@ -166,6 +186,7 @@ class Plan:
             def deliver(item: Item) -> Any:
                 value = item.value
                 with self.delivery(item) as delivery:
+                    item.delivery = delivery
                     del item
                     return refuse_awaitable(fn(value, delivery=delivery, **resource))
 
@@ -206,6 +227,15 @@ def priority_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _checks.bad_type("priority", value, "an int or None")
     return value
+
+
+def cost_of(limit: Any, value: Any) -> float:
+    """What the item takes of the limit. Runs the user's function."""
+    cost = limit.cost(value)
+    try:
+        return checked_amount("cost", cost)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
@@ -317,7 +347,7 @@ def taking(plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any]
         return
     try:
         meter.begin()
-        never_blocks = type(values) in NEVER_BLOCK and plan.options.key is None and plan.options.priority is None
+        never_blocks = type(values) in NEVER_BLOCK and not plan.options.asks
         source: Any = List(driver.scheduler, values) if never_blocks else Source(plan, driver.scheduler, values)  # type: ignore[arg-type]
         driver.start(source, never_blocks)
         del source, values

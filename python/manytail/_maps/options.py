@@ -28,6 +28,7 @@ from manytail._checks import (
     unwrapped,
 )
 
+from .limits.objects import Concurrency, Limit
 from .outcomes import NO_NAMES, SpentNames
 from .policies import Batch, Breaker, On, Retry, answer, check_on
 
@@ -73,6 +74,32 @@ def function_of_item(option: str, value: Any) -> Any:
 
 def check_progress(option: str, value: Any) -> Any:
     return value if isinstance(value, bool) else function_of_item(option, value)
+
+
+def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
+    limits = (value,) if isinstance(value, Limit) else value
+    expected = "a Rate, a Budget, a Concurrency, or a list of them"
+    if isinstance(limits, (str, bytes)) or not isinstance(limits, Sequence):
+        raise bad_type(option, value, expected)
+    for limit in limits:
+        if not isinstance(limit, Limit):
+            raise bad_type(option, limit, expected)
+    names = [limit.name for limit in limits if limit.name is not None]
+    if len({id(limit) for limit in limits}) < len(limits) or len(set(names)) < len(names):
+        raise bad_value(option, value, "each limit once, and different names")
+    where = {str(limit.shared).rpartition(", ")[0] for limit in limits if limit.shared is not None}
+    if len(where) > 1:  # a call takes from all or from none, which is one transaction
+        raise bad_value(option, value, "shared limits of one database")
+    return tuple(limits)
+
+
+def refuse_limits_of_frames(limits: Sequence[Limit]) -> None:
+    """Outside of Spark there are no tasks, and only frames have columns."""
+    for limit in limits:
+        if limit.per_task:
+            raise bad_value("limits", limit, "per_task=False: only Spark has tasks")
+        if limit.cost is not None and not callable(limit.cost):
+            raise bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
 
 
 def not_yet(option: str, value: Any) -> Any:
@@ -212,13 +239,13 @@ class Options:
         BudgetExceeded.""",
         check_on, of_callers="", example="fatal=PermissionError",
     )  # fmt: skip
-    limits: tuple[Any, ...] = option(
+    limits: tuple[Limit, ...] = option(
         "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
         them have room for it. Maps that use the same limit object share the limit, and are served in the order in
         which they began to wait; with `shared`, so does everything that uses its name in that database. An item that
         can never fit a Budget fails with BudgetExceeded, a retry that cannot fit fails with the error of fn, and
         others continue. A deferred call costs a Budget nothing.""",
-        not_yet, example='limits=[Rate(475, "minute"), Concurrency(10)]',
+        check_limits, example='limits=[Rate(475, "minute"), Concurrency(10)]',
     )  # fmt: skip
     item_id: Callable[[Any], Any] | None = option(
         "Callable[[_T], Any] | None", None, """a function that returns the value that identifies an item, for `dedup`,
@@ -269,7 +296,10 @@ class Options:
     own_resource: bool = False
     start: int = 0
 
-    spent_names: SpentNames = NO_NAMES  # for Delivery.spent
+    # Of limits: whether one has a cost; the only one that was given a cost, a Concurrency aside; for Delivery.spent.
+    has_costs: bool = False
+    settled_limit: Limit | None = None
+    spent_names: SpentNames = NO_NAMES
 
     @property
     def begins_with(self) -> int:
@@ -290,6 +320,11 @@ class Options:
     def identifies(self) -> bool:
         """Whether each item gets an idempotency key."""
         return self.dedup is not None or self.remember is not None
+
+    @property
+    def asks(self) -> bool:
+        """Whether an item is made with functions of the user."""
+        return self.key is not None or self.priority is not None or self.has_costs
 
     # ------------------------------------------------------------------------------------------------ fatal errors
     @property
@@ -352,8 +387,19 @@ def check(
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
-    options = replace(options, own_resource="resource" in filled(fn))
+    options = replace(options, own_resource="resource" in filled(fn), **facts_of(options.limits))
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
+
+
+def facts_of(limits: Sequence[Limit]) -> dict[str, Any]:
+    """What Options derives from limits."""
+    costed = [limit for limit in limits if limit.cost is not None and not isinstance(limit, Concurrency)]
+    unsettled = [limit.name for limit in limits if isinstance(limit, Concurrency) and limit.name is not None]
+    return {
+        "has_costs": any(limit.cost is not None for limit in limits),
+        "settled_limit": costed[0] if len(costed) == 1 else None,
+        "spent_names": SpentNames(tuple(limit.name or "" for limit in costed), tuple(unsettled)),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- functions

@@ -131,6 +131,12 @@ class Delivery:
         return f"Delivery(attempt={self.attempt!r}, task_attempt={self.task_attempt!r}, key={self.key!r})"
 
 
+def end_delivery(delivery: Delivery | None) -> None:
+    """The call is abandoned: what it has said stays, and it can say no more."""
+    if delivery is not None:
+        delivery._end()
+
+
 def _amount(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: {value!r} of type {type(value).__qualname__} (expected: a finite number >= 0)")

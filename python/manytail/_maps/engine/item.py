@@ -54,9 +54,9 @@ class Item:
     """One item of the input."""
 
     __slots__ = (
-        "attempts", "began", "begin_by", "costs", "deferrals", "deferred", "done", "error", "fatal", "first_start",
-        "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read", "result", "spent",
-        "value",
+        "attempts", "began", "begin_by", "costs", "deferrals", "deferred", "delivery", "done", "error", "fatal",
+        "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read",
+        "result", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -72,7 +72,7 @@ class Item:
     identity: str  # its idempotency key; only with dedup or remember
     last_error: Any  # of its last attempt
     priority: float
-    spent: Mapping[str, float] | None  # what `Delivery.spent` said of its last call
+    delivery: Any  # of its last call; only where fn wants it
 
     def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
         """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
@@ -100,7 +100,7 @@ class Item:
 
 UNSET = {
     "began": None, "begin_by": math.inf, "costs": None, "deferrals": 0, "deferred": 0.0, "fatal": False, "hold": None,
-    "last_error": None, "priority": 0, "spent": None,
+    "delivery": None, "last_error": None, "priority": 0,
 }  # fmt: skip
 
 
@@ -110,7 +110,7 @@ class Batch:
     `attempts` counts the calls of the batch. A part that is called again goes on counting; a half of a split batch
     begins at 0."""
 
-    __slots__ = ("attempts", "began", "begin_by", "hold", "lane", "members", "priority", "result", "spent")
+    __slots__ = ("attempts", "began", "begin_by", "delivery", "hold", "lane", "members", "priority", "result")
 
     hold: Any
 
@@ -122,13 +122,19 @@ class Batch:
         self.began: Any = None
         self.begin_by = math.inf
         self.result: Any = None  # what fn returned: one element for each member
-        self.spent: Mapping[str, float] | None = None
+        self.delivery: Any = None
 
     def items(self) -> list[Item]:
         return self.members
 
 
 Call = Item | Batch  # what a worker takes
+
+
+def said_by(call: Call) -> Mapping[str, float]:
+    """What its last call has said that it took (`Delivery.spent`), by name; "": of the only limit with a cost."""
+    delivery = call.delivery
+    return {} if delivery is None else delivery.said or {}
 
 
 class Ended(Enum):

@@ -107,9 +107,12 @@ class Lanes:
         per_key: int | None = None,
         weight_of: Callable[[Item], int] | None = None,
         shows: Callable[[Hashable], str] | None = None,
+        prepare: Callable[[Lane], None] | None = None,
+        forget: Callable[[Lane], None] | None = None,
     ) -> None:
-        """weight_of: the weight of an item's lane. shows: makes `Lane.shown` of its key; may run the user's code."""
-        self._shows = shows
+        """weight_of: the weight of an item's lane. shows: makes `Lane.shown` of its key; may run the user's code.
+        prepare, forget: called with each lane that is made and forgotten; the first may run the user's code."""
+        self._shows, self._prepare, self._forget = shows, prepare, forget
         self._keyed, self._prioritised = keyed, prioritised
         self._levelled = keyed and prioritised  # whether lanes have priorities; a lone one orders its calls itself
         self._queue: Callable[[], Any] = Urgent if prioritised and not in_order else Fifo
@@ -141,6 +144,8 @@ class Lanes:
                 lane = self.new(key, weight)
                 if self._shows is not None and self._keyed:
                     lane.shown = self._shows(key)
+                if self._prepare is not None:
+                    self._prepare(lane)
                 self._lanes[key] = lane
         lane.assigned += 1
         item.lane = lane
@@ -155,6 +160,8 @@ class Lanes:
             # A lane begins to rest before its last item is emitted. So `rests` is read last.
             if lane.assigned == lane.emitted and not (lane.rests or lane.pinned):
                 del self._lanes[key]
+                if self._forget is not None:
+                    self._forget(lane)
         self._limit = max(IDLE_LIMIT, 2 * len(self._lanes))
 
     # ------------------------------------------------------------------------------------------------ calls come

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 from ..outcomes import DeadlineExceeded, TooManyFailures
 from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
-from .item import Call, Ended, Item, Kind, Lane, Verdict
+from .item import Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
 from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
 from .window import Window
@@ -61,13 +61,20 @@ class Rules(NamedTuple):
     drops: bool = False  # errors="drop"
     max_failures: float = math.inf
     spreads: bool = True  # space out the starts after a pause; False if a Rate does
+    delivers: bool = False  # calls have a Delivery
+    settled: str = ""  # the name of the limit that `Delivery.spent` means without one
 
 
 class Scheduler:
     """One run of one map."""
 
-    def __init__(self, rules: Rules, lanes: Lanes, stages: Sequence[Stage] = ()) -> None:
+    def __init__(
+        self, rules: Rules, lanes: Lanes, stages: Sequence[Stage] = (), spent: dict[str, float] | None = None
+    ) -> None:
+        """spent: counts what calls took, by names."""
         self.rules = rules
+        self.spent = {} if spent is None else spent
+        self._delivers = rules.delivers
         self.lanes = lanes
         self.stages = tuple(stages)
         self.window = Window(rules.max_in_flight, rules.workers * rules.calls_items)
@@ -283,6 +290,8 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ calls end
     def _succeeded(self, item: Item) -> None:
         self.handed -= 1
+        if self._delivers:
+            self._book(item)
         if not self.hands_ahead:
             if self._timed:
                 self._running.pop(item, None)
@@ -293,6 +302,12 @@ class Scheduler:
         item.done = True
         if self._line is None:
             self._emit_done(item)
+
+    def _book(self, call: Call) -> None:
+        """Count what a call that has ended said that it took."""
+        for name, amount in said_by(call).items():
+            if name := name or self.rules.settled:
+                self.spent[name] = self.spent.get(name, 0.0) + amount
 
     def _tell_stages(self, call: Call, ended: Ended) -> None:
         self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
@@ -309,6 +324,8 @@ class Scheduler:
     def _failed(self, event: Failed) -> None:
         call, verdict = event
         self.handed -= 1
+        if self._delivers:
+            self._book(call)
         self._running.pop(call, None)
         assert isinstance(call, Item)
         kind = Kind.FAIL if self.expired else verdict.kind

@@ -78,6 +78,8 @@ class Stage:
 
     __slots__ = ("_wake",)
 
+    paces = False  # whether it sets `begin_by` of calls
+
     def __init__(self) -> None:
         self._wake: Callable[[Any], None] = _nobody
 
@@ -85,6 +87,9 @@ class Stage:
         """Before the first call. wake(lane): for any thread: a call that waits may be asked again, of that lane, or of
         the map (None). fail(error): the map fails. Neither keeps the map alive, waits, or calls the stage back."""
         self._wake = wake
+
+    def hold(self) -> None:
+        """In each context in which calls run: they hold what the stage has taken for them."""
 
     def before(self, call: Call, now: float) -> Decision:
         return GO

@@ -23,6 +23,7 @@ import time
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -30,7 +31,10 @@ from weakref import WeakSet
 from manytail._sync import Held
 
 from . import ledger
-from .ledger import LATE, Account, Never, Tokens, Wait, Waiter
+from .ledger import LATE, Account, Never, Permits, Spending, Tokens, Wait, Waiter
+
+# Who holds limits in this context: blocks, and maps whose calls run here. Each has `holds` and `limits`.
+held_here: ContextVar[tuple[Any, ...]] = ContextVar("manytail: who holds limits here", default=())
 
 Step = Callable[[list[Waiter]], object]  # what changes accounts; it adds to the wakes
 
@@ -147,6 +151,8 @@ class Owner:
         self.wake = wake
         self.woken: deque[Waiter] = deque()
         self.waiter = Waiter(self)
+        self.holds = True  # its calls may run
+        self.held = [limit for one in held_here.get() if one.holds for limit in one.limits]  # by callers of this one
         self.keyed = any(limit.per_key for limit in self.limits)
         self.accounts: tuple[Account, ...] = () if self.keyed else self.accounts_of(None)
         self.waiters: tuple[Waiter, ...] = (self.waiter,) * len(self.accounts)
@@ -163,6 +169,8 @@ class Owner:
         """The accounts and waiters of the calls of a key, until `drop`."""
         accounts, waiter = self.accounts_of(key), Waiter(self, lane)
         self._lanes[waiter] = [account for account in accounts if account.of_key]
+        if not self.holds:  # it has left meanwhile
+            self.drop(waiter)
         return accounts, tuple([waiter if account.of_key else self.waiter for account in accounts])
 
     def drop(self, waiter: Waiter) -> None:
@@ -189,10 +197,32 @@ class Owner:
         accounts = [limit.account(None) for limit in self.limits if not limit.per_key]
         self.limits[0].group.post(partial(_pause, [each for each in accounts if isinstance(each, Tokens)], until))
 
+    def stop_waiting(self) -> None:
+        """It waits for nothing."""
+        lanes: list[tuple[Waiter, Sequence[Account]]] = [(waiter, ()) for waiter in self._lanes.copy()]
+        self.limits[0].group.post(partial(_drop, lanes, time.monotonic()))
+
     def leave(self) -> None:
         """It waits for nothing, and uses no account of a key any longer."""
-        lanes, self._lanes = list(self._lanes.items()), {}
+        self.holds = False  # first: what `lane` adds from here on it drops itself
+        lanes = []
+        while self._lanes:
+            lanes.append(self._lanes.popitem())
         self.limits[0].group.post(partial(_drop, lanes, time.monotonic()))
+
+    # ------------------------------------------------------------------------------------------------ callers
+    def hold(self) -> None:
+        """Calls that run in this context hold the limits."""
+        if self._holds:
+            held_here.set((*held_here.get(), self))
+
+    def waits_for_itself(self, account: Account, cost: float) -> bool:
+        """Whether a call that waits for this account waits for its own caller: for a Concurrency that this holds, or
+        for a Budget of which nobody else holds anything."""
+        own = self.held.count(account.limit)
+        if not own or not isinstance(account, Permits):
+            return False
+        return not isinstance(account, Spending) or account.is_stuck(cost, own, time.monotonic())
 
 
 def _drop(lanes: Sequence[tuple[Waiter, Sequence[Account]]], now: float, wakes: list[Waiter]) -> None:

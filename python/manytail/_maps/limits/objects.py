@@ -13,7 +13,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet, ref
@@ -23,14 +22,13 @@ from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event, Held
 
 from ..outcomes import BudgetExceeded
-from .groups import Group, Owner, run, seconds_until
+from .groups import Group, Owner, held_here, run, seconds_until
 from .ledger import Account, Never, Permits, Spending, Tokens, Wait, Waiter
 
 PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
 IDLE_LIMIT = 4_096  # accounts of keys that a limit keeps before it drops idle ones
 
 _limits: WeakSet[Limit] = WeakSet()
-_held: ContextVar[tuple[Block, ...]] = ContextVar("manytail: blocks of limits that have begun here", default=())
 
 
 class Limit:
@@ -153,7 +151,8 @@ class Limit:
     def _innermost(self) -> Block:
         """Take out the block of `with limit:` that ends here: the last one that began in this context. If none did, as
         when another thread closes a generator, the last one that began anywhere."""
-        for block in reversed(_held.get()):
+        block: Block
+        for block in reversed(held_here.get()):  # a map is not in `_open`
             if block in self._open:
                 self._open.remove(block)
                 return block
@@ -311,10 +310,15 @@ class Block:
         if limit.per_task:
             raise ValueError(f"{limit!r}: only a map in Spark has tasks (expected: per_task=False)")
         self.limit = limit
+        self.limits = (limit,)
         self._cost = cost
         self._spent: float | None = None
         self._free = [None]  # empty while it is in use: only one thread can pop the entry
         self._taken: list[Owner] = []
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._taken)
 
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
         """Report what the block really takes, instead of its cost, without a name or with that of the limit. Amounts of
@@ -340,7 +344,7 @@ class Block:
             self._leave(owner)
             raise
         self._taken.append(owner)
-        _held.set((*(block for block in _held.get() if block._taken), self))
+        held_here.set((*(one for one in held_here.get() if one.holds), self))
         return self
 
     async def __aenter__(self) -> Self:
@@ -363,7 +367,7 @@ class Block:
             self._leave(owner)
             raise
         self._taken.append(owner)
-        _held.set((*(block for block in _held.get() if block._taken), self))
+        held_here.set((*(one for one in held_here.get() if one.holds), self))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -400,17 +404,9 @@ class Block:
             raise self.limit.refusal(self._cost)
         if not isinstance(answer, Wait):
             return None
-        if self._waits_for_itself(answer.account):
+        if owner.waits_for_itself(answer.account, self._cost):
             raise RuntimeError(f"{self.limit!r}: its own caller holds it, which would wait for itself")
         return answer.at
-
-    def _waits_for_itself(self, account: Any) -> bool:
-        """Whether blocks of this context hold it, and it is a Concurrency, or a Budget that nobody else holds."""
-        own = sum(block.limit is self.limit for block in _held.get() if block._taken)
-        if not own or isinstance(self.limit, Concurrency):
-            return bool(own)
-        return isinstance(self.limit, Budget) and account.is_stuck(self._cost, own, time.monotonic())
-
 
 def _no_wake() -> None:
     """Does nothing: before there is a loop to wake."""

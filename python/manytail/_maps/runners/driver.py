@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from types import MappingProxyType
 
 from manytail._sync import Held
 from manytail._timings import Timings
@@ -80,7 +81,7 @@ class Driver:
             done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
             in_flight=max(0, scheduler.window.in_flight), calls=times.calls, retried=scheduler.retried,
             deferred=scheduler.deferred, remembered=scheduler.remembered, workers=scheduler.allowed,
-            waited=waited, ran=ran,
+            waited=waited, ran=ran, spent=MappingProxyType(scheduler.spent.copy()),
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- in the map's threads
@@ -144,6 +145,11 @@ class Driver:
         self.slack = slack
         if self.waiting:  # after it was written: the consumer sets `waiting`, then slack to 0
             self.slack = 0
+
+    def hold(self) -> None:
+        """From here on calls run in this context."""
+        for stage in self.scheduler.stages:
+            stage.hold()
 
     def add_timings(self, timings: Timings) -> None:
         self._timings = (*self._timings, timings)

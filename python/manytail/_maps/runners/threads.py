@@ -34,6 +34,7 @@ from manytail.errors import Empty, ShutDown
 from ..engine.events import Fail, Failed, InputEnded, Missed
 from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
+from ..outcomes import end_delivery
 from .driver import Driver
 
 READER_JOIN_TIMEOUT = 0.05  # seconds that `join` waits for the reader, whose input may block for ever
@@ -108,6 +109,7 @@ class ThreadDriver(Driver):
         self._items_read = 0  # items that were read
         # Workers.
         self._timed = scheduler.rules.timeout is not None or scheduler.rules.deadline is not None
+        self._paced = any(stage.paces for stage in scheduler.stages)
         self._timed_calls: dict[Call, Worker] = {}  # those that run
         self._worker_count = 0  # without abandoned ones
         self._started = 0  # workers, for their names
@@ -196,6 +198,7 @@ class ThreadDriver(Driver):
         worker = self._timed_calls.get(call)
         if worker is None or not worker.abandon(call):
             return  # the call has ended, or its worker has not begun it and sees in _begin that the deadline has passed
+        end_delivery(call.delivery)
         del self._timed_calls[call]
         self._worker_count -= 1
         self._threads.remove(worker.thread)
@@ -327,6 +330,7 @@ class ThreadDriver(Driver):
                 self._failed(*overdue)
                 overdue = None  # an idle worker keeps no item alive
             with ExitStack() as stack:
+                self.hold()
                 function = self._call_with(stack)
                 timings = Timings()
                 with Held(self._count_lock):
@@ -341,7 +345,8 @@ class ThreadDriver(Driver):
 
     def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
         """Make calls, until the map has ended or a call is abandoned."""
-        get, begin, end, inbox, timed = self._queue.get, timings.begin, timings.end, self.inbox, self._timed
+        get, begin, end, inbox = self._queue.get, timings.begin, timings.end, self.inbox
+        timed, paced = self._timed, self._paced
         next_call: Any = None
         after_success = self._pump_only if self.scheduler.hands_ahead else self._make_step
         while True:
@@ -351,7 +356,7 @@ class ThreadDriver(Driver):
             except ShutDown:
                 return
             next_call = None
-            if self.halted or (timed and not self._begin(worker, item)):
+            if self.halted or (paced and item.begin_by < self.now()) or (timed and not self._begin(worker, item)):
                 if worker.abandoned:
                     return
                 self.report(Missed(item))

@@ -1,0 +1,146 @@
+"""The stage of `limits=`: the last one, because it takes what a call costs: of all limits of the map, or of none.
+
+A call that has to wait keeps its turn. If an account of its key has no room, its lane waits; otherwise the map does.
+The ledger says when to ask again, and wakes who may be able to take (`Owner.woken`). A call that is undone, because its
+worker came too late or the map took it back, gives everything back. What a call that ended took is what it said
+(`Delivery.spent`), or else its costs; if the server said "not now", a Budget gets its cost back.
+
+Accounts of keys are looked up when a lane is made: that runs `__hash__` and `__eq__` of the user's keys, which no step
+of the scheduler does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..engine.item import Call, Ended, Lane, said_by
+from ..engine.stages import GO, Decision, Refuse, Released, Stage, Wait
+from . import ledger
+from .groups import Owner
+from .ledger import Account, Never
+from .objects import Budget, Limit
+
+Taken = tuple[Sequence[Account], Sequence[float]]  # the accounts of a call, and its costs
+
+
+class LimitsStage(Stage):
+    __slots__ = ("_counts", "_fail", "_keyed", "_limits", "_names", "_open", "_unit", "owner", "spent")
+
+    paces = True
+
+    def __init__(
+        self, limits: Sequence[Limit], settled: Limit | None, spent: dict[str, float], keyed: bool, says: bool
+    ) -> None:
+        """settled: the limit that `Delivery.spent` means without a name. spent: it counts what calls took, by the names
+        of limits, unless they said it themselves. keyed: the map has keys. says: calls may say what they took."""
+        super().__init__()
+        self.owner = Owner(limits, self._pass_wakes_on)
+        self._limits = tuple(limits)
+        # By which names calls say what they took of each limit.
+        self._names: list[Any] = [(["", limit.name] if limit is settled else [limit.name]) for limit in limits]
+        self._counts = says or any(limit.name is not None for limit in limits)
+        self._keyed = keyed
+        self._unit = (1.0,) * len(limits)
+        self._open: dict[Call, Taken] = {}  # of calls that may start, or run
+        self._fail: Callable[[BaseException], None]
+        self.spent = spent
+
+    def connect(self, wake: Callable[[Any], None], fail: Callable[[BaseException], None]) -> None:
+        super().connect(wake, fail)
+        self._fail = fail
+
+    def _pass_wakes_on(self) -> None:
+        """In any thread."""
+        woken = self.owner.woken
+        while woken:
+            try:
+                waiter = woken.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._wake(waiter.lane)
+
+    # ------------------------------------------------------------------------------------------------ the reader's
+    def prepare(self, lane: Lane) -> None:
+        """A new lane. TypeError: a shared limit, and a key of a type that has no stable bytes."""
+        lane.accounts, lane.waiters = self.owner.lane(lane.key, lane)
+
+    def forget(self, lane: Lane) -> None:
+        """No call of the lane follows."""
+        for waiter in set(lane.waiters) - {self.owner.waiter}:
+            self.owner.drop(waiter)
+
+    def hold(self) -> None:
+        self.owner.hold()
+
+    # ------------------------------------------------------------------------------------------------ the scheduler's
+    def before(self, call: Call, now: float) -> Decision:
+        owner = self.owner
+        if owner.keyed:
+            accounts, waiters = call.lane.accounts, call.lane.waiters
+        else:
+            accounts, waiters = owner.accounts, owner.waiters
+        costs = self._costs(call)
+        answer = owner.take(waiters, accounts, costs, now)
+        if owner.woken:
+            self._pass_wakes_on()
+        if not isinstance(answer, (ledger.Wait, Never)):
+            call.begin_by = answer
+            self._open[call] = accounts, costs
+            return GO
+        limit, cost = answer.account.limit, costs[accounts.index(answer.account)]
+        if isinstance(answer, Never):
+            return self._refused(call, limit, cost)
+        if owner.waits_for_itself(answer.account, cost):
+            self._fail(RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself"))
+        return Wait(answer.at, answer.of_lane)
+
+    def _costs(self, call: Call) -> Sequence[float]:
+        """What the call takes of each limit: the sum of its items' costs."""
+        items = call.items()
+        if len(items) == 1:
+            return items[0].costs or self._unit
+        return tuple([math.fsum(each) for each in zip(*(item.costs or self._unit for item in items), strict=True)])
+
+    def _refused(self, call: Call, limit: Limit, cost: float) -> Refuse:
+        """An error of fn says more than that no further attempt fits a Budget."""
+        items = call.items()
+        last = items[0].last_error if isinstance(limit, Budget) else None
+        return Refuse(limit.refusal(cost) if last is None else last, halves=len(items) > 1)
+
+    def undo(self, call: Call, now: float) -> None:
+        accounts, costs = self._open.pop(call)
+        self.owner.end(accounts, costs, (0.0,) * len(costs), now)
+
+    def after(self, call: Call, ended: Ended, now: float) -> Iterable[Released]:
+        accounts, costs = self._open.pop(call)
+        spent = self._spent(call, costs, ended) if self._counts or ended is Ended.DEFERRED else costs
+        self.owner.end(accounts, costs, spent, now)
+        return ()
+
+    def _spent(self, call: Call, costs: Sequence[float], ended: Ended) -> Sequence[float]:
+        """What the call took really."""
+        said = said_by(call)
+        amounts = []
+        for limit, names, cost in zip(self._limits, self._names, costs, strict=True):
+            amount = next((said[name] for name in names if name in said), None)
+            if amount is None:
+                amount = 0.0 if ended is Ended.DEFERRED and isinstance(limit, Budget) else cost
+                if limit.name is not None:
+                    self.spent[limit.name] = self.spent.get(limit.name, 0.0) + amount
+            amounts.append(amount)
+        return tuple(amounts)
+
+    def paused(self, call: Call, until: float, now: float) -> None:
+        """Without keys the Rates pause, for all that use them."""
+        if not self._keyed:
+            self.owner.pause(until)
+
+    def kept(self) -> list[Any]:
+        """The deadline has passed: nothing waits."""
+        self.owner.stop_waiting()
+        return []
+
+    def leave(self, now: float) -> None:
+        self.owner.leave()
