@@ -32,8 +32,10 @@ OTHER = shutil.which("python3.13t") or os.path.abspath(Path(sys.prefix, "..", ".
 @pytest.mark.skipif(not os.path.exists(OTHER), reason="no second Python here")
 def test_another_minor_version_of_python(spark: Any, conf: Any) -> None:
     conf("spark.sql.execution.pyspark.python", OTHER)
-    with pytest.raises(RuntimeError, match=rf"another minor version of Python \(expected: {_bootstrap._PYTHON}"):
+    expected = rf"another minor version of Python \(expected: {_bootstrap._PYTHON}"
+    with pytest.raises(RuntimeError, match=expected) as raised:
         bootstrap(spark)
+    assert f"the driver's {sys.executable} has; found: 3." in str(raised.value)
 
 
 def wheel(directory: Path, *names: str, abi: str = ABI) -> str:

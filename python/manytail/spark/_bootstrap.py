@@ -138,10 +138,15 @@ def _try_import(spark: SparkSession) -> tuple[str, str]:
 
     # Pickled by value: a worker may be without this module.
     def imported(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
+        import sys
 
-        import manytail
-        from manytail import MultiQueue
+        try:
+            import pyarrow
+
+            import manytail
+            from manytail import MultiQueue
+        except ImportError as error:
+            raise type(error)(f"{error} (the executor's Python: {sys.executable}, {sys.version.split()[0]})") from None
 
         queue = MultiQueue[str, str]()
         queue.add("tail").put(manytail.__version__)
@@ -152,9 +157,12 @@ def _try_import(spark: SparkSession) -> tuple[str, str]:
     except Exception as error:  # also those of py4j, if a worker could not be started
         said = str(error)
         if "PYTHON_VERSION_MISMATCH" in said:
+            version = re.search(r"different version: ([\d.]+)", said)
+            found = version[1] if version else "another"
             raise RuntimeError(
                 "bootstrap: the executors have another minor version of Python "
-                f"(expected: {_PYTHON}, as the driver has)"
+                f"(expected: {_PYTHON}, as the driver's {sys.executable} has; found: {found}): "
+                "set PYSPARK_PYTHON or spark.pyspark.python to a Python of that version"
             ) from error
         lines = [line.strip() for line in said.splitlines() if "Error" in line or "Exception" in line]
         raise RuntimeError(f"bootstrap: an executor cannot import manytail: {lines[-1] if lines else said}") from error

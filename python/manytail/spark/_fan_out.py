@@ -22,6 +22,7 @@ from manytail import PubSubQueue, ShutDown, Subscriber
 from manytail import _checks as checks
 from manytail.arrow.engine import ResultSchema, describe
 
+from ._sent import Sent
 from ._task import TIME_ZONE, raisable, setting
 from ._transform import Source, refuse_equal_names, result_schema, result_types, session_settings
 from ._types import ERROR_TYPE, ResultTypes, session_zone
@@ -109,7 +110,7 @@ def _sinks(sinks: Any) -> dict[str, Sink]:
 
 
 @dataclass(frozen=True)
-class FanOut:
+class FanOut(Sent):
     """One `fan_out`, as it is sent to the tasks."""
 
     sinks: Mapping[str, Sink]

@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, StructType
 from manytail.arrow.engine import ArrowMap, Host, describe, run
 
 from ._progress import Channel, Reports
+from ._sent import Sent
 from ._types import ResultTypes, Views, session_zone
 
 log = logging.getLogger("manytail.spark")
@@ -28,7 +29,7 @@ TIME_ZONE = "spark.sql.session.timeZone"
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(Sent):
     """One `map_concurrent` or `concurrent_udf`, as it is sent to the tasks."""
 
     work: ArrowMap  # without its schema

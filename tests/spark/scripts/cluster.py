@@ -65,9 +65,26 @@ def check_next_job():
     assert [row.x for row in rows] == [-number for number in range(100)]
 
 
+def check_the_error_without_manytail():
+    """It names both Pythons, though manytail cannot be imported where it is raised."""
+    worker, driver = os.environ["PYSPARK_PYTHON"], sys.executable
+    one = spark.range(1)
+    jobs = {
+        "map_concurrent": one.transform(map_concurrent, lambda row: row.id, "x long"),
+        "fan_out": fan_out(one, {"count": lambda batches: len(list(batches))}),
+    }
+    if hasattr(F, "arrow_udf"):
+        jobs["concurrent_udf"] = one.select(concurrent_udf(lambda number: number, "long")("id"))
+    for name, df in jobs.items():
+        with pytest.raises(Exception, match="No module named 'manytail'") as raised:
+            df.collect()
+        said = str(raised.value)
+        assert f"Python of this Spark worker: {worker}, 3." in said, (name, said)
+        assert f"the driver's, {driver}, 3." in said, (name, said)
+        assert "call manytail.spark.bootstrap(spark)" in said, (name, said)
+
+
 def check_bootstrap():
-    with pytest.raises(Exception, match="No module named 'manytail'"):  # otherwise bootstrap would show nothing
-        spark.range(1).transform(map_concurrent, lambda row: row.id, "x long").collect()
     bootstrap(spark)
 
     def place(row):
@@ -153,6 +170,7 @@ def check_stage_retry(name):
     assert len(calls) > ROWS, "no stage ran again"
 
 
+check_the_error_without_manytail()
 check_bootstrap()
 check_failed_attempts()
 check_udf("udf", kill_worker)
