@@ -30,6 +30,8 @@ from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
 from .policies import Batch, Breaker, Judge, On, Retry
+from .runners.driver import Driver
+from .runners.inline import InlineDriver
 from .runners.threads import ThreadDriver
 
 _R = TypeVar("_R")
@@ -86,7 +88,7 @@ class Plan:
     def refuse_what_is_missing(self) -> None:
         options = self.options
         missing: dict[str, Any] = {"batch": options.batch, "dedup": options.dedup}
-        missing |= {"workers": options.inline or options.least or None, "fn": options.is_async or None}
+        missing |= {"workers": options.least or None, "fn": options.is_async or None}
         missing |= {"retry.within": options.retry.within, "progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
@@ -140,10 +142,11 @@ class Plan:
             stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
         return stages
 
-    def driver(self) -> ThreadDriver:
+    def driver(self) -> ThreadDriver | InlineDriver:
         options = self.options
         judge = Judge(options.retry, options.fatal, options.never_retry)
-        return ThreadDriver(self.scheduler(), self.call_with, judge)
+        kind = InlineDriver if options.inline else ThreadDriver
+        return kind(self.scheduler(), self.call_with, judge)
 
     def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
         """The item of a value. What `key` or `priority` raises fails the item without a call. With a key it keeps its
@@ -339,7 +342,7 @@ class Results(Iterator[_R]):
         return seen
 
 
-def taking(plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
+def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
     """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
     output, window = driver.output, driver.scheduler.window
     returns, taken, stride = plan.options.errors == "return", 0, 1
@@ -347,7 +350,7 @@ def taking(plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any]
         return
     try:
         meter.begin()
-        never_blocks = type(values) in NEVER_BLOCK and not plan.options.asks
+        never_blocks = type(values) in NEVER_BLOCK and not (plan.options.asks or plan.options.inline)
         source: Any = List(driver.scheduler, values) if never_blocks else Source(plan, driver.scheduler, values)  # type: ignore[arg-type]
         driver.start(source, never_blocks)
         del source, values
@@ -377,10 +380,10 @@ def taking(plan: Plan, driver: ThreadDriver, meter: Meter, values: Iterable[Any]
             finally:
                 del error  # it refers to this frame
     finally:
-        driver.stop(keeps=False)
+        driver.abandon()
 
 
-def final_error(driver: ThreadDriver) -> BaseException | None:
+def final_error(driver: Driver) -> BaseException | None:
     """What the map raises after its last result."""
     scheduler = driver.scheduler
     error = driver.error()

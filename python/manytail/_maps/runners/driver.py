@@ -64,6 +64,10 @@ class Driver:
         self.halted = True
         self.post(Stop(keeps))
 
+    def abandon(self) -> None:
+        """The consumer takes nothing more, whatever the reason: an error, its end, the collector."""
+        self.stop(keeps=False)
+
     def _woken(self, lane: Lane | None) -> None:
         self.post(Woken(lane))
 

@@ -1,0 +1,255 @@
+"""The driver of workers="inline": no threads, for debuggers and tests. All is done by the thread that takes results,
+inside `wait`: one step, read, call or sleep after another, until there is a result.
+
+An item is read when nothing else can be done; where keys, priorities or batches choose among items, the window is
+filled first. No call starts, and takes anything of a limit, before it is to be made: the scheduler may start none
+(`allowed` is 0) but in the step just before.
+
+Ctrl-C and the end of a debugger's session are no failure of an item: they end the map, as does whatever a signal
+handler raises here. Then the scheduler may be in the middle of a step, and is not asked again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from manytail._sync import Event, Held
+from manytail._timings import Timings
+
+from ..engine.events import Fail, Failed, InputEnded, Missed
+from ..engine.item import Call, Item, Kind, Verdict
+from ..engine.scheduler import Scheduler
+from ..errors import set_cause
+from .driver import Driver
+
+
+def interrupts(error: object) -> bool:
+    """Whether the error is no failure of an item, but of Ctrl-C or of a debugger that is left."""
+    debugger: Any = sys.modules.get("bdb")
+    return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
+
+
+def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
+    """The arguments for `__exit__` of a resource: the error of the map, or None."""
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+class InlineDriver(Driver):
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        call_with: Callable[[ExitStack], Callable[[Any], Any]],
+        judge: Callable[[Call, BaseException], Verdict],
+    ) -> None:
+        """As of ThreadDriver."""
+        super().__init__(scheduler, time.monotonic)
+        self._call_with, self._judge = call_with, judge
+        self._fills = scheduler.rules.chooses or scheduler.rules.calls_items > 1
+        self._calls: deque[Call] = deque()
+        self._function: Callable[[Any], Any] | None = None  # from the first call on
+        self._stack = ExitStack()  # closes the resource
+        self._late: BaseException | None = None  # why the call that runs fails when it returns
+        self._changed = Event()  # something was posted
+        self._timer_at = math.inf
+        self._source: Iterator[list[Item]] | None = None
+        self._read_limit, self._items_read = 0.0, 0
+        self._calls_in, self._reads_in = self.context.copy(), self.context.copy()
+        self._turn = threading.RLock()  # held by the thread that does the map's work
+        self._whole = True  # no interruption has left that work in the middle
+        self._times = Timings()
+        self.add_timings(self._times)
+
+    # ------------------------------------------------------------------------------------------------ for the consumer
+    def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
+        self._source = source
+        self._step()
+
+    def wait(self) -> None:
+        """Go on until the output has an item, or the map has ended."""
+        with Held(self._turn):
+            self._whole = False
+            while not self.output and not self.ended:
+                self._changed.clear()  # what is posted from here on is seen by the next round
+                self._go_on()
+            self._whole = True
+
+    def took(self, number: int) -> None:
+        self.inbox.append(number)
+
+    def runs_here(self) -> bool:
+        """Never: a function that ends its own map waits for nothing."""
+        return False
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.join()
+
+    def join(self) -> None:
+        """After `stop`: end the map, and close the resource. Not inside `wait`, which does so."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            return
+        with Held(self._turn):
+            if not self.ended and not self._whole:
+                self.ended = True
+                for stage in self.scheduler.stages:
+                    stage.leave(self.now())
+            while not self.ended:
+                self._step()
+            self._source = None
+            try:
+                self._calls_in.run(self._stack.__exit__, *exit_arguments(self.error()))
+            except BaseException as error:
+                if interrupts(error):
+                    raise
+                self.inbox.append(Fail(error))
+                self._step()
+
+    # ------------------------------------------------------------------------------------------------ the work
+    def _go_on(self) -> None:
+        """Do one thing."""
+        scheduler = self.scheduler
+        if self.inbox or self._timer_at <= self.now():
+            self._step()
+        elif self._fills and self._may_read():
+            self._read_one()
+        elif self._calls or (scheduler.lanes.waiting and self._step(starts=1)):
+            self._calls_in.run(self._make, self._calls.popleft())
+        elif self._may_read():
+            self._read_one()
+        elif not self.output and not self.ended and not self.inbox:
+            wait = self._timer_at - self.now()
+            self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
+
+    def _step(self, starts: int = 0) -> bool:
+        """starts: how many calls may run. Returns whether there is a call to make."""
+        self._timer_at = math.inf
+        self.scheduler.allowed = starts
+        try:
+            self._handle()
+        finally:
+            self.scheduler.allowed = 1
+        return bool(self._calls)
+
+    def _handle(self) -> None:
+        """As of Driver, but what is raised here is a signal handler's, and ends the map."""
+        while True:
+            self._carry_out(self.scheduler.step(self.inbox, self.now()))
+            if not self.inbox:
+                break
+
+    def _may_read(self) -> bool:
+        return self._source is not None and self._items_read < self._read_limit and not self.halted
+
+    def _read_one(self) -> None:
+        items: list[Item] | None = None
+        error = None
+        try:
+            items = self._reads_in.run(next, self._source, None)  # type: ignore[arg-type]
+        except BaseException as raised:
+            error = raised
+        for one in (error, *(item.error for item in items or ())):
+            if isinstance(one, BaseException) and interrupts(one):
+                self._whole = True
+                raise one
+        if items is None:
+            self._source = None
+            self.inbox.append(InputEnded(error))
+        else:
+            self._items_read += len(items)
+            self.inbox.append(items)
+
+    def _make(self, call: Call) -> None:
+        """Make a call, as a worker thread does."""
+        error = None
+        try:
+            if self._function is None:
+                self.hold()
+                self._function = self._call_with(self._stack)
+        except BaseException as raised:
+            self._whole = interrupts(raised)
+            if self._whole:
+                self._interrupted(call, raised)
+                raise
+            self.inbox.extend((Fail(raised), Missed(call)))
+            return
+        call.attempts += 1
+        call.began = self.now()
+        self._times.begin()
+        try:
+            call.result = self._function(call)
+        except BaseException as raised:
+            error = raised
+        self._times.end_attempt()
+        try:
+            self._ended(call, error)
+        finally:
+            del call, error  # its traceback refers to this frame
+
+    def _ended(self, call: Any, error: BaseException | None) -> None:
+        if interrupts(error):
+            self._interrupted(call, error)
+        if self.scheduler.rules.timeout is not None or self.scheduler.rules.deadline is not None:
+            self._step()  # which may find that its time is over
+        late, self._late = self._late, None
+        if late is not None:
+            call.result = None
+            if error is not None:
+                set_cause(late, error)
+            error = late
+        if error is None:
+            self._times.last_began(call.began, call.read)
+            self.inbox.append(call)
+            return
+        if late is not None and self.scheduler.expired:  # there is no retry to decide on
+            verdict = Verdict(Kind.FAIL, error=late, timed_out=True)
+        else:
+            verdict = self._judge(call, error)
+        if interrupts(verdict.error):  # of `on`, `backoff` or `fatal`
+            self._interrupted(call, verdict.error)
+        self.inbox.append(Failed(call, verdict))
+
+    def _interrupted(self, call: Call, error: BaseException | None) -> None:
+        """The call has ended, and so does the map. Raises the error."""
+        self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, fatal=True)))
+        self._step()
+        self._whole = True
+        assert error is not None
+        raise error
+
+    # ------------------------------------------------------------------------------------------------ effects
+    def poke(self) -> None:
+        self._changed.set()
+
+    def show(self) -> None:
+        """Nothing: `wait` looks."""
+
+    def hand(self, calls: list[Call]) -> None:
+        self._calls.extend(calls)
+
+    def queued(self) -> int:
+        return len(self._calls)
+
+    def take_back(self) -> list[Call]:
+        calls = list(self._calls)
+        self._calls.clear()
+        return calls
+
+    def cancel(self, call: Call, error: BaseException) -> None:
+        """It has ended: this thread makes it."""
+        self._late = error
+
+    def read(self, most: float) -> None:
+        self._read_limit = most
+
+    def set_timer(self, at: float) -> None:
+        self._timer_at = at
+
+    def end(self) -> None:
+        """Nothing waits."""
