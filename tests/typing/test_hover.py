@@ -1,6 +1,8 @@
 """What an editor shows of a name: jedi reads the sources, and pyright the stubs; `help` has what the module has."""
 
+import ast
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -59,6 +61,8 @@ Caller
 AsyncCaller
 MultiQueue
 concurrent_map(str.upper, ["a"])
+from manytail.arrow import map_arrow
+map_arrow
 """
 
 
@@ -67,10 +71,16 @@ def test_pyright_shows_the_prose() -> None:
     pytest.importorskip("pyright", reason="the free-threaded interpreter has no pyright")
     with opened(Path(sys.executable).with_name("pyright-langserver"), ROOT, HOVERED) as shown:
         texts = [shown(line, 2) for line in range(1, 7)]
+        of_arrow = shown(8, 2)
     names = [*MAPS, "MultiQueue", "concurrent_map"]
     firsts = [inspect.getdoc(getattr(manytail, name)).partition("\n")[0] for name in names]  # type: ignore[union-attr]
     assert [first for first, text in zip(firsts, texts, strict=True) if first not in text] == []
     assert "max_in_flight: items taken" in texts[0]
+    options = inspect.signature(manytail.concurrent_map).parameters.values()
+    defaults = [(one.name, one.default) for one in options if one.name not in ("fn", "items")]
+    written = {name: re.search(rf"\b{name}: .* = (.*?),?\n", of_arrow) for name, _ in defaults}
+    shown_defaults = [(name, ast.literal_eval(found[1])) for name, found in written.items() if found]
+    assert shown_defaults == defaults, of_arrow
 
 
 def test_inspect_shows_the_options_of_map_arrow() -> None:
@@ -78,5 +88,7 @@ def test_inspect_shows_the_options_of_map_arrow() -> None:
     shown = inspect.signature(arrow.map_arrow).parameters
     options = inspect.signature(manytail.concurrent_map).parameters
     assert list(options.keys() - shown.keys()) == ["items"]
-    assert shown["workers"].default == 16
+    assert {name: shown[name].default for name in options if name != "items"} == {
+        name: options[name].default for name in options if name != "items"
+    }
     assert shown["errors"].annotation.count("column") == 1

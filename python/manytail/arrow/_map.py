@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from os import PathLike
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from manytail import _checks as checks
+from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared, Stats
 from manytail.mapping._frames import (
-    OPTIONS,
     InlineRunner,
     Options,
     Results,
@@ -20,7 +21,6 @@ from manytail.mapping._frames import (
     final_error,
     note_of,
     refuse_per_task,
-    signed,
 )
 
 from ._fits import fit_of
@@ -32,7 +32,7 @@ FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for 
 IDLE_GRACE = 0.02  # seconds without a row in flight after which an output batch is emitted although it is not full
 
 
-@signed([one for one in OPTIONS if one.name != "errors"])
+@checks.names_options
 def map_arrow(
     fn: Callable[..., Any],
     data: Any,
@@ -44,7 +44,26 @@ def map_arrow(
     metrics: bool = False,
     time_zone: str = "UTC",
     max_records: int = 10_000,
-    **options: Any,
+    workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16,
+    max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input",
+    key: str | Callable[[Any], Hashable] | None = None,
+    per_key: int | None = None,
+    weights: Mapping[Any, int] | None = None,
+    priority: str | Callable[[Any], int | None] | None = None,
+    batch: int | Batch | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
+    max_failures: int | None = None,
+    fatal: On = (),
+    limits: Limit | Sequence[Limit] = (),
+    item_id: str | Callable[[Any], Any] | None = None,
+    dedup: int | None = None,
+    remember: str | PathLike[str] | Shared | None = None,
+    setup: Callable[[], Any] | None = None,
+    progress: bool | Callable[[Stats], None] = False,
 ) -> ArrowResults:
     """Call `fn(row)` on every row of a frame, with many calls at once: `concurrent_map` for Polars, DuckDB, pandas and
     everything else that supports Arrow's C stream.
@@ -74,9 +93,12 @@ def map_arrow(
         The time zone of naive results for a column with a time zone.
     max_records : int
         The largest number of rows in an output batch.
-    **options
-        Those of `concurrent_map`. `key`, `priority`, `item_id` and the cost of a limit are names of columns, or
+    key, priority, item_id, limits
+        As in `concurrent_map`, but `key`, `priority`, `item_id` and the cost of a limit are names of columns, or
         functions of the row.
+    workers, max_in_flight, order, per_key, weights, batch, timeout, deadline, retry, breaker, max_failures, fatal,
+    dedup, remember, setup, progress
+        As in `concurrent_map`.
 
     Returns
     -------
@@ -95,17 +117,17 @@ def map_arrow(
     >>> pa.table(rows).to_pylist()
     [{'n': 1, 'twice': 2}, {'n': 2, 'twice': 4}]
     """
-    own = ("columns", "errors", "error_column", "metrics", "time_zone", "max_records")
-    checks.refuse_unknown("map_arrow", options, [*(one.name for one in OPTIONS), *own])
     work = ArrowMap(
         fn,
-        check_options(fn, {**options, "errors": errors}),
+        check_options(fn, locals()),
         check_schema(schema),
         append=checks.choice("columns", columns, ("append", "replace")) == "append",
         error_column=check_name("error_column", error_column),
         metrics=checks.check_flag("metrics", metrics),
         max_records=checks.whole("max_records", max_records, 1),
-        **{name: options.get(name) for name in COLUMNS},
+        key=key,
+        priority=priority,
+        item_id=item_id,
     )
     refuse_per_task(work.options.limits)
     return run(work, data, Host(check_zone(time_zone)))
