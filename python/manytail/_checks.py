@@ -188,11 +188,11 @@ def refuse_unknown(function: str, given: Iterable[str], names: Sequence[str]) ->
         if name not in names:
             option, written = ELSEWHERE.get(name, ("", ""))
             if option in names:
-                raise TypeError(f"{name}: no option of {function} (expected: {written}?)")
+                raise TypeError(f"{name}: not an option of {function} (expected: {written}?)")
             nearest = max(names, key=partial(_likeness, name))
             near = _likeness(name, nearest) >= NEAR
             expected = f"{nearest}?" if near else f"one of {', '.join(names)}"
-            raise TypeError(f"{name}: no option of {function} (expected: {expected})")
+            raise TypeError(f"{name}: not an option of {function} (expected: {expected})")
 
 
 NEAR = 0.75  # of 1: from here on a name is taken for a slip of another

@@ -56,7 +56,8 @@ class Entry(Generic[_T]):
     if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that ack, release,
     reject, lock and unlock return False and change nothing, even if another subscription holds the entry now. They
     always return False on handles from put() and browse(). Handles of the same entry are equal.
-    Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's.
+    Progress: which call ends a delivery is decided without a lock; the rest is that of the queue. Source: as the
+    queue's.
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -131,8 +132,8 @@ class EntryQueue(Generic[_T]):
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
     Raises ValueError or TypeError for other arguments.
 
-    Progress: blocking (one short lock per queue without the GIL); lock-free which call ends a delivery.
-    Source: the strictly ordered queue of Qpid.
+    Progress: blocking (one short lock per queue, without the GIL). Which call ends a delivery is decided without a
+    lock. Source: the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
     >>> q.put("first").seq, q.put("second").seq
@@ -158,10 +159,10 @@ class EntryQueue(Generic[_T]):
     def __reduce__(self) -> NoReturn: ...
     @property
     def name(self) -> str:
-        """As given."""
+        """The name that was given."""
     @property
     def overflow(self) -> str:
-        """As given."""
+        """What put does if the queue is full, as given."""
     maxsize: int
     @overload
     def put(
@@ -270,4 +271,4 @@ class EntryQueue(Generic[_T]):
         looks at each subscription, under the lock.
         """
     def stats(self) -> QueueStats:
-        """Return a Return a QueueStats: a consistent snapshot of the counters."""
+        """Return a QueueStats: a consistent snapshot of the counters."""

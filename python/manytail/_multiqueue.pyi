@@ -30,8 +30,8 @@ class MultiQueue(Generic[_K, _T]):
         "oldest": the sub-queue whose first item was put first.
         A function: it gets the ready sub-queues of the best priority in the order of the ring, and returns one of them.
         It is called for each item, from several threads. If it raises, get raises that error and nothing is lost; a
-        get_many that has already taken items returns them, or puts them back if the error is no Exception, as
-        KeyboardInterrupt.
+        get_many that has already taken items returns them, or puts them back if the error is not an
+        Exception, for example KeyboardInterrupt.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -102,8 +102,9 @@ class MultiQueue(Generic[_K, _T]):
         there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
         linger: seconds after the first item for which it waits for more. It returns earlier with max_items items, at
-        the timeout and at a shutdown. If an exception interrupts it, as of a signal handler, all items are put back at
-        the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative or NaN.
+        the timeout and at a shutdown. If an exception, for example of a signal handler, interrupts it, all items are
+        put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative
+        or NaN.
         """
     def peek(self) -> _T:
         """Return the item that get would return, without removing it. Raises Empty if there is none."""

@@ -26,7 +26,7 @@ class Fifo(Generic[_T]):
     def __reduce__(self) -> NoReturn: ...
 
 class SimpleQueue(Fifo[_T]):
-    """A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
+    """A simple first-in, first-out queue without a size limit, like queue.SimpleQueue.
 
     put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
     thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
@@ -52,15 +52,15 @@ class SimpleQueue(Fifo[_T]):
 
 @disjoint_base
 class BaseQueue(Fifo[_T]):
-    """A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
+    """A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue of Python 3.13.
 
-    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one
-    lets putters that wait go on.
+    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign it; a larger value wakes waiting
+    putters.
 
-    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue
-    slower for good: from then on each put and get takes the mutex. In a subclass that overrides `_init`, `_qsize`,
-    `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
-    mode the mutex).
+    The attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's class exist
+    too. The first use of one of them makes this queue slower for good, because from then on each put and get takes the
+    mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
+    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex).
     """
     maxsize: int
     queue: Any
@@ -68,7 +68,9 @@ class BaseQueue(Fifo[_T]):
     def __init__(self, maxsize: int = 0) -> None: ...
     @property
     def mutex(self) -> Mutex:
-        """The lock under which put and get run, from the first use of this property on. Holding it excludes them."""
+        """The lock of the queue. From the first use of this property on, put and get take it: they wait while you hold
+        it.
+        """
     @property
     def not_empty(self) -> Condition:
         """The condition of `mutex` that getters wait for."""
@@ -110,9 +112,9 @@ class BaseQueue(Fifo[_T]):
     def full(self) -> bool:
         """Whether put would have to wait."""
     def task_done(self) -> None:
-        """Count one item as done. ValueError: called more often than items were put."""
+        """Count one item as done. Raises ValueError if it is called more often than items were put."""
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
+        """Wait until every item that was put is done. Returns True, or False after `timeout` seconds."""
     def shutdown(self, immediate: bool = False) -> None:
         """Accept no more puts: put raises ShutDown, get drains the queue and then raises it. immediate=True removes all
         items, which count as done. Wakes all waiting calls.

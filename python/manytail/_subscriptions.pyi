@@ -23,8 +23,8 @@ class Subscription(Generic[_T]):
     def __del__(self) -> None: ...
     def _may_be_forgotten(self) -> None: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
-        """Return the first available entry that this subscription wants and may have. Waits for one if there is none,
-        if prefetch is used up, and while it is suspended.
+        """Return the first available entry that matches the filters of this subscription. Waits for one if there is
+        none, if prefetch is used up, and while it is suspended.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
         nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
@@ -37,9 +37,9 @@ class Subscription(Generic[_T]):
         takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
         linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
-        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception interrupts it, as of a
-        signal handler, the entries are released. block=False ignores linger. Raises ValueError if linger is negative or
-        NaN.
+        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception, for example of a signal
+        handler, interrupts it, the entries are released. block=False ignores linger. Raises ValueError if linger is
+        negative or NaN.
         """
     async def aget(self) -> Entry[_T]:
         """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""

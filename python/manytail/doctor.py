@@ -305,7 +305,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 def seconds(text: str) -> float:
     value = float(text)
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more seconds")
+        raise argparse.ArgumentTypeError(f"{text} (expected: seconds >= 0)")
     return value
 
 

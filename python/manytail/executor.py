@@ -85,7 +85,7 @@ class KeyedExecutor(Executor):
         if max_workers is None:
             max_workers = min(32, _processors() + 4)
         if not hasattr(max_workers, "__index__"):
-            raise TypeError(f"max_workers={max_workers!r}: expected an int > 0 or None")
+            raise TypeError(f"max_workers: {max_workers!r} (expected: an int > 0 or None)")
         if max_workers <= 0:
             raise ValueError(f"max_workers must be greater than 0, not {max_workers!r}")
         if initializer is not None and not callable(initializer):
@@ -490,7 +490,7 @@ def _map(
     buffersize: int | None,
 ) -> Iterator[_T]:
     if order not in ("input", "completion"):
-        raise ValueError(f"order={order!r}: expected 'input' or 'completion'")
+        raise ValueError(f"order: {order!r} (expected: 'input' or 'completion')")
     if timeout is not None:
         _check_seconds(timeout)
     if buffersize is None:
@@ -519,9 +519,9 @@ def _check_seconds(timeout: float) -> None:
         number = not math.isnan(timeout)
     except TypeError:
         kind = type(timeout).__name__
-        raise TypeError(f"timeout={timeout!r}: expected a number of seconds or None, not {kind}") from None
+        raise TypeError(f"timeout: {timeout!r} of type {kind} (expected: a number of seconds or None)") from None
     if not number:
-        raise ValueError(f"timeout={timeout!r}: expected a number of seconds, or None to wait for ever")
+        raise ValueError(f"timeout: {timeout!r} (expected: a number of seconds, or None to wait for ever)")
 
 
 def _results(supply: _Supply, window: _InInputOrder | _AsCompleted, deadline: float | None) -> Iterator[Any]:

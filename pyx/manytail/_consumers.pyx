@@ -226,8 +226,8 @@ cdef class Consumer(Root):
         self.credit = new_credit()
 
     def __init__(self, *, prefetch=0, priority=0):
-        cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
-        cdef int64_t urgency = int_argument("priority", priority, "an int (bigger goes first)")
+        cdef int64_t limit = int_argument("prefetch", prefetch, "an int >= 0; 0 means no limit", 0)
+        cdef int64_t urgency = int_argument("priority", priority, "an int; bigger goes first")
         lock_credit(&self.credit.p)
         cdef bint begun = self.started
         self.started = True
@@ -281,7 +281,7 @@ cdef class Consumer(Root):
         EntryQueue.subscribe, except prefetch and priority, which belong to the consumer. Raises ClosedError if the
         consumer is closed."""
         if not isinstance(queue, EntryQueue):
-            raise TypeError(f"queue={queue!r}: expected an EntryQueue, not {type(queue).__name__}")
+            raise TypeError(f"queue: {queue!r} of type {type(queue).__name__} (expected: an EntryQueue)")
         self.check_open()
         lock_credit(&self.credit.p)
         self.started = True         # options are set, or are the defaults
@@ -355,9 +355,9 @@ cdef class Consumer(Root):
         get raises ClosedError. Listening ends when all queues are shut down and empty, or at close(). Raises TypeError
         if callback is not callable or executor has no submit(), and ClosedError if it is closed or already listens."""
         if not callable(callback):
-            raise TypeError(f"callback={callback!r}: expected a callable of an entry")
+            raise TypeError(f"callback: {callback!r} (expected: a callable of an entry)")
         if not hasattr(executor, "submit"):
-            raise TypeError(f"executor={executor!r}: expected an executor, which has submit()")
+            raise TypeError(f"executor: {executor!r} (expected: an executor, which has submit())")
         self.usable()
         listener = Listener(self, callback, executor, _find_or_wait, _end_wait, _report)
         tell_of_forks(listener)

@@ -86,9 +86,9 @@ cdef int64_t span_argument(str name, object value, bint zero) except -1:
 
 
 cdef int32_t priority_argument(object value) except? -7:
-    cdef int64_t p = int_argument("priority", value, "an int (bigger is more urgent)")
+    cdef int64_t p = int_argument("priority", value, "an int; bigger is more urgent")
     if p != <int32_t>p:
-        raise OverflowError(f"priority={value!r}: expected an int of at most 32 bits (bigger is more urgent)")
+        raise OverflowError(f"priority: {value!r} (expected: an int of at most 32 bits; bigger is more urgent)")
     return <int32_t>p
 
 
@@ -112,7 +112,8 @@ cdef class Entry:
     if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that ack, release,
     reject, lock and unlock return False and change nothing, even if another subscription holds the entry now. They
     always return False on handles from put() and browse(). Handles of the same entry are equal.
-    Progress: lock-free which call ends a delivery; the rest as the queue's. Source: as the queue's."""
+    Progress: which call ends a delivery is decided without a lock; the rest is that of the queue. Source: as the
+    queue's."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -352,8 +353,8 @@ cdef class EntryQueue(Root):
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
     Raises ValueError or TypeError for other arguments.
 
-    Progress: blocking (one short lock per queue without the GIL); lock-free which call ends a delivery.
-    Source: the strictly ordered queue of Qpid.
+    Progress: blocking (one short lock per queue, without the GIL). Which call ends a delivery is decided without a
+    lock. Source: the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
     >>> q.put("first").seq, q.put("second").seq
@@ -378,22 +379,22 @@ cdef class EntryQueue(Root):
         cdef double fraction
         cdef int64_t limit, span, bound
         if not isinstance(name, str):
-            raise TypeError(f"name={name!r}: expected a str, not {type(name).__name__}")
+            raise TypeError(f"name: {name!r} of type {type(name).__name__} (expected: a str)")
         if not isinstance(overflow, str) or overflow not in OVERFLOWS:
-            raise ValueError(f"overflow={overflow!r}: expected 'block', 'reject' or 'drop_oldest'")
+            raise ValueError(f"overflow: {overflow!r} (expected: 'block', 'reject' or 'drop_oldest')")
         try:
             fraction = resume_at
         except TypeError:
-            raise TypeError(f"resume_at={resume_at!r}: expected a number from 0 to 1, "
-                            f"not {type(resume_at).__name__}") from None
+            raise TypeError(f"resume_at: {resume_at!r} of type {type(resume_at).__name__} "
+                            "(expected: a number from 0 to 1)") from None
         if not 0 <= fraction <= 1:
-            raise ValueError(f"resume_at={resume_at!r}: expected a number from 0 to 1")
+            raise ValueError(f"resume_at: {resume_at!r} (expected: a number from 0 to 1)")
         if not (groups is None or isinstance(groups, str)) or groups not in GROUPS:
-            raise ValueError(f"groups={groups!r}: expected 'shared', 'assigned' or None")
+            raise ValueError(f"groups: {groups!r} (expected: 'shared', 'assigned' or None)")
         if not (dead_letter is None or isinstance(dead_letter, EntryQueue) or callable(dead_letter)):
-            raise TypeError(f"dead_letter={dead_letter!r}: "
-                            "expected an EntryQueue, a callable of (entry, reason) or None")
-        limit = int_argument("max_deliveries", max_deliveries, "an int >= 0 (0: no limit)", 0)
+            raise TypeError(f"dead_letter: {dead_letter!r} "
+                            "(expected: an EntryQueue, a callable that takes entry and reason, or None)")
+        limit = int_argument("max_deliveries", max_deliveries, "an int >= 0; 0 means no limit", 0)
         span = 0 if ttl is None else span_argument("ttl", ttl, False)
         bound = maxsize_argument(maxsize)
         lock_order(self.q)
@@ -454,12 +455,12 @@ cdef class EntryQueue(Root):
 
     @property
     def name(self):
-        """As given."""
+        """The name that was given."""
         return self.name_
 
     @property
     def overflow(self):
-        """As given."""
+        """What put does if the queue is full, as given."""
         return self.overflow_
 
     @property
@@ -538,8 +539,8 @@ cdef class EntryQueue(Root):
         cdef Extra x = Extra.__new__(Extra)
         if headers is not None:
             if not isinstance(headers, Mapping):
-                raise TypeError(f"headers={headers!r}: expected a mapping of str to values, "
-                                f"not {type(headers).__name__}")
+                raise TypeError(f"headers: {headers!r} of type {type(headers).__name__} "
+                                "(expected: a mapping of str to values)")
             x.headers = MappingProxyType(dict(headers))
         x.group = group
         x.origin = origin
@@ -575,7 +576,7 @@ cdef class EntryQueue(Root):
     cdef object key_of_item(self, item):
         key = self.key
         if key is None:
-            raise RuntimeError(f"{type(self).__name__} has no key function: the garbage collector has taken it")
+            raise RuntimeError(f"{type(self).__name__}: its key function was garbage-collected")
         return key(item)
 
     cdef int free_unadmitted(self, entry *e) except -1:
@@ -661,7 +662,7 @@ cdef class EntryQueue(Root):
                                search_range *found) except NULL:
         """make(), for a subscription that waits."""
         if span_argument("delay", delay, True):
-            raise ValueError(f"delay={delay!r}: an entry that is to be handed over now (immediate=True) cannot be held")
+            raise ValueError(f"delay: {delay!r} (expected: no delay with immediate=True)")
         return self.make(item, headers, priority, ttl, ZERO, group, origin, found)
 
     cdef object put_immediate(self, item, block, timeout, headers, priority, ttl, delay, group, origin):
@@ -1096,8 +1097,8 @@ cdef class EntryQueue(Root):
         browse=True: it sees each available entry once and takes none. Raises ExclusiveError if this or another open
         subscription is exclusive, ValueError for an invalid selector (with the position) or prefetch < 0, and TypeError
         for an option of another type."""
-        cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0 (0: no limit)", 0)
-        cdef int64_t rank = int_argument("priority", priority, "an int (bigger goes first)")
+        cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0; 0 means no limit", 0)
+        cdef int64_t rank = int_argument("priority", priority, "an int; bigger goes first")
         return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
 
     def browse(self):
@@ -1200,7 +1201,7 @@ cdef class EntryQueue(Root):
         return {INTERESTS[i]: counts[i] for i in range(4)}
 
     def stats(self):
-        """Return a Return a QueueStats: a consistent snapshot of the counters."""
+        """Return a QueueStats: a consistent snapshot of the counters."""
         cdef entry_queue *q = self.q
         cdef int64_t available, acquired, held, subscriptions, born
         lock_order(q)

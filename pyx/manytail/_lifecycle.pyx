@@ -108,25 +108,25 @@ cdef int64_t int_argument(str name, object value, str expected, int64_t least=IN
         try:
             value = index(value)
         except TypeError:
-            raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+            raise TypeError(f"{name}: {value!r} of type {type(value).__name__} (expected: {expected})") from None
     cdef int64_t n = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
-        raise OverflowError(f"{name}={value!r}: expected {expected} of at most 64 bits")
+        raise OverflowError(f"{name}: {value!r} (expected: {expected}, in at most 64 bits)")
     if n < least:
-        raise ValueError(f"{name}={value!r}: expected {expected}")
+        raise ValueError(f"{name}: {value!r} (expected: {expected})")
     return n
 
 
 cdef int64_t maxsize_argument(object value) except? -7:
-    return int_argument("maxsize", value, "an int (0 or less: no bound)")
+    return int_argument("maxsize", value, "an int; 0 or less means no limit")
 
 
 cdef tuple given_options(str call, dict options, dict defaults):
     """The values of a call's `**options`, in the order of `defaults`, which has all of them."""
     unexpected = set(options) - set(defaults)
     if unexpected:
-        raise TypeError(f"{call}() got unexpected options {', '.join(sorted(unexpected))}: "
-                        f"expected {', '.join(defaults)}")
+        raise TypeError(f"{call}() got unexpected options: {', '.join(sorted(unexpected))} "
+                        f"(expected: {', '.join(defaults)})")
     return tuple((defaults | options).values())
 
 

@@ -40,14 +40,14 @@ cdef dict SELECTIONS = {"round_robin": MT_ROUND_ROBIN, "weighted": MT_WEIGHTED, 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t priority_argument(object value) except? -7:
-    return int_argument("priority", value, "an int (smaller goes first)")
+    return int_argument("priority", value, "an int; smaller goes first")
 
 
 cdef uint32_t weight_argument(object value, str what) except 0:
     """what: the things that a weight counts, for messages."""
-    cdef int64_t weight = int_argument("weight", value, f"an int >= 1 ({what} per turn)", 1)
+    cdef int64_t weight = int_argument("weight", value, f"an int >= 1, the {what} per turn", 1)
     if weight > 0xFFFFFFFF:
-        raise OverflowError(f"weight={value!r}: expected at most 2**32 - 1 ({what} per turn)")
+        raise OverflowError(f"weight: {value!r} (expected: at most 2**32 - 1 {what} per turn)")
     return <uint32_t>weight
 
 
@@ -101,8 +101,8 @@ cdef class MultiQueue(Root):
         "oldest": the sub-queue whose first item was put first.
         A function: it gets the ready sub-queues of the best priority in the order of the ring, and returns one of them.
         It is called for each item, from several threads. If it raises, get raises that error and nothing is lost; a
-        get_many that has already taken items returns them, or puts them back if the error is no Exception, as
-        KeyboardInterrupt.
+        get_many that has already taken items returns them, or puts them back if the error is not an
+        Exception, for example KeyboardInterrupt.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
     not ready cost nothing.
@@ -126,7 +126,7 @@ cdef class MultiQueue(Root):
         cdef bint is_callable = callable(selection)
         if not is_callable and (not isinstance(selection, str) or selection not in SELECTIONS):
             kind = ValueError if isinstance(selection, str) else TypeError
-            raise kind(f"selection={selection!r}: expected 'round_robin', 'weighted', 'oldest' or a callable")
+            raise kind(f"selection: {selection!r} (expected: 'round_robin', 'weighted', 'oldest' or a callable)")
         cdef uint32_t chosen = MT_ROUND_ROBIN if is_callable else SELECTIONS[selection]
         lock_take(self.q, True)
         cdef bint begun = self.q.begun
@@ -202,7 +202,7 @@ cdef class MultiQueue(Root):
         cdef SubQueue sub = SubQueue.__new__(SubQueue, NOTHING)
         if sizer is not None and (self.raw or not callable(sizer)):
             expected = "None, because an IndexMultiQueue holds integers" if self.raw else "a callable or None"
-            raise TypeError(f"sizer={sizer!r}: expected {expected}")
+            raise TypeError(f"sizer: {sizer!r} (expected: {expected})")
         sub.raw = self.raw
         sub.sizer = sizer
         sub.direct = not self.raw and sizer is None
@@ -427,8 +427,8 @@ cdef class MultiQueue(Root):
             for sub in ready:
                 if sub is chosen:
                     return sub
-            raise ValueError(f"selection returned {chosen!r}: expected one of the {len(ready)} ready sub-queues "
-                             "that it was given")
+            raise ValueError(f"selection: it returned {chosen!r} (expected: one of the {len(ready)} sub-queues that it "
+                             "was given)")
         except BaseException:
             forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
@@ -466,8 +466,9 @@ cdef class MultiQueue(Root):
         there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
         linger: seconds after the first item for which it waits for more. It returns earlier with max_items items, at
-        the timeout and at a shutdown. If an exception interrupts it, as of a signal handler, all items are put back at
-        the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative or NaN."""
+        the timeout and at a shutdown. If an exception, for example of a signal handler, interrupts it, all items are
+        put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative
+        or NaN."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
@@ -955,7 +956,7 @@ cdef class SubQueue(Root):
             return 0
         cdef object answer = self.sizer(item)
         if isinstance(answer, bool):
-            raise TypeError(f"sizer(item)={answer!r}: expected an int >= 0, not bool")
+            raise TypeError(f"sizer(item): {answer!r} (expected: an int >= 0, not bool)")
         return int_argument("sizer(item)", answer, "an int >= 0", 0)
 
     cdef int refuse_put(self, int status, int64_t size) except -1:
@@ -963,8 +964,8 @@ cdef class SubQueue(Root):
         if status != MT_BADARG:
             return refuse(status, self.s)
         if self.maxsize > 0:
-            raise ValueError(f"sizer(item)={size}: expected at most maxsize={self.maxsize}")
-        raise OverflowError(f"sizer(item)={size}: expected the sizes in a sub-queue to add up to less than 2**63")
+            raise ValueError(f"sizer(item): {size} (expected: at most maxsize={self.maxsize})")
+        raise OverflowError(f"sizer(item): {size} (expected: the sizes in a sub-queue to add up to less than 2**63)")
 
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many there were.

@@ -33,9 +33,9 @@ cdef class PriorityEntryQueue(EntryQueue):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
         cdef int r
         if not 1 <= n <= 65535:
-            raise ValueError(f"levels={levels!r}: expected an int from 1 to 65535")
+            raise ValueError(f"levels: {levels!r} (expected: an int from 1 to 65535)")
         if mapping not in ("jms", "direct"):
-            raise ValueError(f"mapping={mapping!r}: expected 'jms' or 'direct'")
+            raise ValueError(f"mapping: {mapping!r} (expected: 'jms' or 'direct')")
         EntryQueue.__init__(self, name, **options)
         r = make_levels(self.q, <uint32_t>n, 5 - (n + 1) // 2 if mapping == "jms" else 0)
         if r == DENIED:
@@ -60,7 +60,7 @@ cdef class LastValueQueue(EntryQueue):
     key is not callable. Other options, progress and source are those of EntryQueue."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
-            raise TypeError(f"key={key!r}: expected a callable of an item")
+            raise TypeError(f"key: {key!r} (expected: a callable of an item)")
         EntryQueue.__init__(self, name, **options)
         self.key = key
         self.plain = False
@@ -83,7 +83,7 @@ cdef class SortedEntryQueue(EntryQueue):
     Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
-            raise TypeError(f"key={key!r}: expected a callable of an item")
+            raise TypeError(f"key: {key!r} (expected: a callable of an item)")
         EntryQueue.__init__(self, name, **options)
         self.key = key
         self.plain = False

@@ -37,16 +37,16 @@ cdef dict STARTS = {"next": ps.START_NEXT, "oldest": ps.START_OLDEST}
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef uint32_t slow_argument(object value) except? 99:
     if not isinstance(value, str):
-        raise TypeError(f"slow={value!r}: expected 'block', 'raise' or 'drop_oldest', not {type(value).__name__}")
+        raise TypeError(f"slow: {value!r} of type {type(value).__name__} (expected: 'block', 'raise' or 'drop_oldest')")
     if value not in SLOW:
-        raise ValueError(f"slow={value!r}: expected 'block', 'raise' or 'drop_oldest'")
+        raise ValueError(f"slow: {value!r} (expected: 'block', 'raise' or 'drop_oldest')")
     return SLOW[value]
 
 
 cdef int64_t start_argument(object value) except? -7:
     if isinstance(value, str):
         if value not in STARTS:
-            raise ValueError(f"start={value!r}: expected 'next', 'oldest' or the sequence number of a retained message")
+            raise ValueError(f"start: {value!r} (expected: 'next', 'oldest' or the number of a retained message)")
         return STARTS[value]
     cdef int64_t position
     try:
@@ -471,8 +471,8 @@ cdef class Subscriber(Root):
         cdef int r = ps.join(self.q, self.s, start)
         trim(self.q)
         if r != MT_OK:
-            raise ValueError(f"start={asked!r}: expected a retained message or the next one, "
-                             f"{ps.low_seq(self.q)} to {ps.end_seq(self.q)}")
+            raise ValueError(f"start: {asked!r} (expected: the number of a retained message or of the next one, "
+                             f"{ps.low_seq(self.q)} to {ps.end_seq(self.q)})")
 
     def __init__(self, *args, **options):
         raise RuntimeError("Subscriber.__init__ was called on a subscriber that is in use")

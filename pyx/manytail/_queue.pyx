@@ -168,7 +168,7 @@ cdef class Fifo(Root):
 @cython.embedsignature.format("clinic")
 cdef class SimpleQueue(Fifo):
     """SimpleQueue()\n--\n
-    A first-in, first-out queue without a bound and without tasks: queue.SimpleQueue.
+    A simple first-in, first-out queue without a size limit, like queue.SimpleQueue.
 
     put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
     thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
@@ -248,7 +248,7 @@ cdef int64_t bound_of(object maxsize) except? -7:
     try:
         return max(0, min(index(maxsize), INT64_MAX))
     except TypeError:
-        raise TypeError(f"maxsize={maxsize!r}: expected an int (0 or less: no bound)") from None
+        raise TypeError(f"maxsize: {maxsize!r} (expected: an int; 0 or less means no limit)") from None
 
 
 @cython.no_gc_clear
@@ -256,15 +256,15 @@ cdef int64_t bound_of(object maxsize) except? -7:
 @cython.embedsignature.format("clinic")
 cdef class BaseQueue(Fifo):
     """BaseQueue(maxsize=0)\n--\n
-    A first-in, first-out queue with a bound, tasks and shutdown: queue.Queue of Python 3.13.
+    A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue of Python 3.13.
 
-    maxsize: items that it holds; a put to a full queue waits. 0 or less: no bound. It may be assigned: a larger one
-    lets putters that wait go on.
+    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign it; a larger value wakes waiting
+    putters.
 
-    `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` exist. The first use of one of them makes the queue
-    slower for good: from then on each put and get takes the mutex. In a subclass that overrides `_init`, `_qsize`,
-    `_put` or `_get` this holds from the start. Progress: blocking (one short lock for puts, one for gets; in locked
-    mode the mutex)."""
+    The attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's class exist
+    too. The first use of one of them makes this queue slower for good, because from then on each put and get takes the
+    mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
+    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex)."""
     cdef object given_maxsize   # `maxsize` as it was assigned, of any type; used in a critical section
     cdef mt_atomic_i64 bound    # maxsize as an int; 0: no limit; written in a critical section
     cdef int hooks              # HOOK_*: which of _init, _qsize, _put and _get the class overrides
@@ -381,7 +381,8 @@ cdef class BaseQueue(Fifo):
 
     @property
     def mutex(self):
-        """The lock under which put and get run, from the first use of this property on. Holding it excludes them."""
+        """The lock of the queue. From the first use of this property on, put and get take it: they wait while you hold
+        it."""
         return self.enter_locked_mode().lock
 
     @property
@@ -629,7 +630,7 @@ cdef class BaseQueue(Fifo):
         mt_store_relaxed_i64(&self.unfinished, value)       # relaxed because: as above
 
     def task_done(self):
-        """Count one item as done. ValueError: called more often than items were put."""
+        """Count one item as done. Raises ValueError if it is called more often than items were put."""
         if self.q != NULL and task_done(self.q, True):
             return
         if self.in_locked_mode():
@@ -652,7 +653,7 @@ cdef class BaseQueue(Fifo):
         return True
 
     def join(self, timeout=None):
-        """Wait until every item ever put is done: True. False: they are not within `timeout` seconds."""
+        """Wait until every item that was put is done. Returns True, or False after `timeout` seconds."""
         cdef int64_t deadline = deadline_from(True, timeout)
         cdef int r = MT_OK
         if self.q != NULL:

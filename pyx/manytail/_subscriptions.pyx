@@ -147,8 +147,8 @@ cdef class Subscription(Root):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
-        """Return the first available entry that this subscription wants and may have. Waits for one if there is none,
-        if prefetch is used up, and while it is suspended.
+        """Return the first available entry that matches the filters of this subscription. Waits for one if there is
+        none, if prefetch is used up, and while it is suspended.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
         nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
@@ -393,9 +393,9 @@ cdef class Subscription(Root):
         takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
 
         linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
-        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception interrupts it, as of a
-        signal handler, the entries are released. block=False ignores linger. Raises ValueError if linger is negative or
-        NaN."""
+        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception, for example of a signal
+        handler, interrupts it, the entries are released. block=False ignores linger. Raises ValueError if linger is
+        negative or NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out = []
         cdef acquired_entry t
@@ -540,10 +540,10 @@ entry is not held."""
 
     @prefetch.setter
     def prefetch(self, value):
-        cdef int64_t limit = int_argument("prefetch", value, "an int >= 0 (0: no limit)", 0)
+        cdef int64_t limit = int_argument("prefetch", value, "an int >= 0; 0 means no limit", 0)
         cdef effects fx
         if self.credit is not None:
-            raise ValueError("prefetch of a Consumer's subscription: the Consumer has one credit for all")
+            raise ValueError("prefetch: the subscription belongs to a Consumer (expected: Consumer(prefetch=...))")
         lock_for_effects(self.s.q, &fx)
         locked_set_limit(self.s.q, &self.s, limit, &fx)
         unlock_and_run_effects(self.queue_, &fx)
@@ -696,12 +696,12 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     cdef Subscription it = Subscription.__new__(Subscription)
     cdef subscription *s = &it.s
     if start not in ("oldest", "newest"):
-        raise ValueError(f"start={start!r}: expected 'oldest' or 'newest'")
+        raise ValueError(f"start: {start!r} (expected: 'oldest' or 'newest')")
     if isinstance(selector, str):
         from manytail._selectors import compile_selector    # here: most queues need no parser
         selector = compile_selector(selector)
     elif selector is not None and not callable(selector):
-        raise TypeError(f"selector={selector!r}: expected a callable, a str or None")
+        raise TypeError(f"selector: {selector!r} (expected: a callable, a str or None)")
     it.queue_ = queue
     it.selector = selector
     it.origin = origin
@@ -722,9 +722,8 @@ cdef Subscription open_subscription(EntryQueue queue, int64_t prefetch, selector
     raise_if_failed(r)
     if r != MT_OK:
         raise ExclusiveError(
-            f"queue {queue.name_!r} has an exclusive subscription" if queue.q.exclusive else
-            f"queue {queue.name_!r} has {queue.q.nsubscriptions} open subscriptions: "
-            "an exclusive one would not be alone")
+            f"queue {queue.name_!r} has an exclusive subscription (expected: close it first)" if queue.q.exclusive else
+            f"exclusive: queue {queue.name_!r} has {queue.q.nsubscriptions} open subscriptions (expected: none)")
     it.open = True
     return it
 

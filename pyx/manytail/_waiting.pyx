@@ -63,12 +63,12 @@ cdef int64_t seconds_argument(str name, object value, bint zero, bint none) exce
         seconds = value
     except TypeError:
         expected = "a number of seconds or None" if none else "a number of seconds"
-        raise TypeError(f"{name}={value!r}: expected {expected}, not {type(value).__name__}") from None
+        raise TypeError(f"{name}: {value!r} of type {type(value).__name__} (expected: {expected})") from None
     except OverflowError:       # an int that no double can hold
         seconds = INFINITY if value > 0 else -INFINITY
     if not (seconds >= 0 if zero else seconds > 0):         # NaN is neither
         expected = ">= 0, or None to wait for ever" if none else ">= 0" if zero else "> 0"
-        raise ValueError(f"{name}={value!r}: expected a number of seconds {expected}")
+        raise ValueError(f"{name}: {value!r} (expected: a number of seconds {expected})")
     return nanoseconds(seconds) or seconds > 0
 
 

@@ -38,7 +38,7 @@ UNSET = ...                                     # an option that was not passed;
 
 # ------------------------------------------------------------------------------------------------------------ arguments
 cdef int64_t bound_argument(str name, object value) except? -7:
-    return int_argument(name, value, "an int (0 or less: no limit)")
+    return int_argument(name, value, "an int; 0 or less means no limit")
 
 
 # ---------------------------------------------------------------------------------------------------------------- pools
@@ -722,8 +722,8 @@ cdef class Dispatcher(WorkPool):
 
     def __init__(self, executor, *, block=256, on_error=None):
         if not callable(getattr(executor, "submit", None)):
-            raise TypeError(f"executor={executor!r}: expected an object with submit()")
-        cdef int64_t items = int_argument("block", block, "an int >= 1 (items per task)", 1)
+            raise TypeError(f"executor: {executor!r} (expected: an object with submit())")
+        cdef int64_t items = int_argument("block", block, "an int >= 1, the items per task", 1)
         WorkPool.__init__(self, None, 0)
         self.executor = executor
         self.on_error = on_error

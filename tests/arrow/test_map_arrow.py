@@ -471,7 +471,7 @@ VALUES = [
     ({"schema": pa.schema([])}, r"^schema: .* \(expected: at least one column\)"),
     ({"time_zone": "Mars/Olympus"}, r"^time_zone: 'Mars/Olympus' \(expected: a time zone"),
     ({"max_records": 0}, r"^max_records: 0 \(expected: an int >= 1\)"),
-    ({"per_key": 2}, r"^per_key: 2 \(expected: key is given\)"),
+    ({"per_key": 2}, r"^per_key: 2 \(expected: key as well\)"),
     ({"workers": 0}, r"^workers: 0 "),
     ({"workers": (5, 2)}, r"^workers: \(5, 2\) "),
     ({"data": pa.table([[1], [2]], names=["n", "n"])}, r"^data: 'n' \(expected: input columns with different names\)"),
@@ -486,7 +486,7 @@ TYPES = [
     ({"metrics": 1}, r"^metrics: 1 "),
     ({"time_zone": 1}, r"^time_zone: 1 "),
     ({"fn": lambda: 1}, r"^fn: .* \(expected: a callable that takes one argument"),
-    ({"retries": 1}, r"^retries: no option of map_arrow \(expected: retry\?\)"),
+    ({"retries": 1}, r"^retries: not an option of map_arrow \(expected: retry\?\)"),
     ({"data": pa.table({"n": [[1]]}), "key": "n"}, r"^key: 'n' .*expected: a column of an atomic type; it is list<"),
 ]  # fmt: skip
 

@@ -162,7 +162,7 @@ def test_executors_that_are_none(broker: Broker) -> None:
         broker.connect(executor=pool, max_workers=2)
     with ProcessPoolExecutor(1) as processes, pytest.raises(TypeError, match="ProcessPoolExecutor"):
         broker.connect(executor=processes)
-    with pytest.raises(TypeError, match="executor=3: expected"):
+    with pytest.raises(TypeError, match=r"executor: 3 \(expected: "):
         broker.connect(executor=3)  # type: ignore[arg-type]
     broker.close()
     with pytest.raises(ClosedError):

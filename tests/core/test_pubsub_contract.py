@@ -43,12 +43,12 @@ def test_bad_types(options):
 
 
 def test_bad_values():
-    with pytest.raises(ValueError, match="slow='wait'"):
+    with pytest.raises(ValueError, match="slow: 'wait'"):
         PubSubQueue(slow="wait")
     with pytest.raises(TypeError):
         PubSubQueue(5)
     queue = PubSubQueue()
-    with pytest.raises(ValueError, match="start='first'"):
+    with pytest.raises(ValueError, match="start: 'first'"):
         queue.subscribe(start="first")
     with pytest.raises(TypeError, match="start"):
         queue.subscribe(start=1.0)
@@ -123,7 +123,7 @@ def test_start_that_is_not_retained(start):
     with queue.subscribe() as first:
         queue.publish_many(list(range(100)))
         first.get_many(10)
-        with pytest.raises(ValueError, match=f"start={start}"):
+        with pytest.raises(ValueError, match=f"start: {start}"):
             queue.subscribe(start=start)
         assert queue.subscribers == 1
         assert drain(first) == list(range(10, 100))

@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     @rule(beyond=st.integers(1, 3))
     def subscribe_out_of_range(self, beyond):
         for start in (self.model.oldest - beyond, len(self.model.log) + beyond):
-            with pytest.raises(ValueError, match="start="):
+            with pytest.raises(ValueError, match="start: "):
                 self.queue.subscribe(start=start)
 
     @precondition(lambda self: self.subscribers)

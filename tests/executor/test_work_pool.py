@@ -424,8 +424,8 @@ def test_close_lets_a_waiting_add_go(dispatcher):
     ("make", "error", "says"),
     [
         (lambda: Dispatcher(object()), TypeError, "submit"),
-        (lambda: Dispatcher(Manual(), block="x"), TypeError, "block='x'"),
-        (lambda: Dispatcher(Manual(), block=0), ValueError, "block=0"),
+        (lambda: Dispatcher(Manual(), block="x"), TypeError, "block: 'x'"),
+        (lambda: Dispatcher(Manual(), block=0), ValueError, "block: 0"),
         (lambda: Dispatcher(Manual()).lane(max_pending=1.5), TypeError, "max_pending"),
         (BaseLane, TypeError, "cannot be made by itself"),
     ],

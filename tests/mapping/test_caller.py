@@ -1183,7 +1183,7 @@ def test_options_of_maps_alone_are_refused(kind: Any) -> None:
 
     for name, value in REFUSED.items():
         assert name not in inspect.signature(kind).parameters
-        with pytest.raises(TypeError, match=f"^{name}: no option of {kind.__name__} "):
+        with pytest.raises(TypeError, match=f"^{name}: not an option of {kind.__name__} "):
             kind(fn, **{name: value})
     with pytest.raises(ValueError, match=r"^max_in_flight: 3"):
         kind(fn, workers=4, max_in_flight=3)

@@ -91,9 +91,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"breaker": 0}, ValueError, "breaker: 0 (expected: an int >= 1, or a Breaker)"),
     ({"breaker": True}, TypeError, "breaker: True of type bool (expected: an int >= 1, or a Breaker)"),
     ({"limits": 3}, TypeError, "limits: 3 of type int (expected: a Rate, a Budget, a Concurrency, or a list of them)"),
-    ({"limits": [RATE, RATE]}, ValueError, "(expected: each limit once, and different names)"),
-    ({"limits": [Rate(1, name="a"), Rate(2, name="a")]}, ValueError, "(expected: each limit once, and different"),
-    ({"limits": Rate(2, per_key=True)}, ValueError, "(expected: key is given)"),
+    ({"limits": [RATE, RATE]}, ValueError, "(expected: limits that are all different, with"),
+    ({"limits": [Rate(1, name="a"), Rate(2, name="a")]}, ValueError, "(expected: limits that are all"),
+    ({"limits": Rate(2, per_key=True)}, ValueError, "(expected: key as well)"),
     ({"limits": Rate(2, cost="price")}, ValueError, "(expected: a cost that is a function"),
     ({"batch": 0}, ValueError, "batch: 0 (expected: an int >= 1, or a Batch)"),
     (
@@ -134,7 +134,7 @@ def test_an_unknown_option_is_refused_with_the_nearest(function: Any, wrong: str
     async def fn(item: int) -> int:
         return item
 
-    with pytest.raises(TypeError, match=rf"^{wrong}: no option of {function.__name__} \(expected: {nearest}\?\)"):
+    with pytest.raises(TypeError, match=rf"^{wrong}: not an option of {function.__name__} \(expected: {nearest}\?\)"):
         function(*(fn, [1])[: 1 if isinstance(function, type) else 2], **{wrong: 1})
 
 

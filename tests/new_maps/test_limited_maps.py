@@ -278,11 +278,11 @@ def test_a_map_that_waits_for_its_own_caller_is_refused():
     def nested(item: int) -> list[str]:
         return list(concurrent_map(str, range(3), limits=slots))
 
-    with slots, pytest.raises(RuntimeError, match="its own caller holds it"):
+    with slots, pytest.raises(RuntimeError, match="the caller already holds it"):
         nested(0)
-    with pytest.raises(RuntimeError, match="its own caller holds it"):
+    with pytest.raises(RuntimeError, match="the caller already holds it"):
         list(concurrent_map(nested, range(2), limits=slots))
-    with money(8), pytest.raises(RuntimeError, match="its own caller holds it"):
+    with money(8), pytest.raises(RuntimeError, match="the caller already holds it"):
         list(concurrent_map(str, range(3), limits=money))
     assert list(concurrent_map(str, [1], limits=slots)) == ["1"]
 

@@ -55,13 +55,13 @@ def test_what_a_block_spends_counts_instead_of_its_cost():
     assert budget.used() == 6
     with pytest.raises(BudgetExceeded, match="what is spent, 6, leaves less than the cost, 5"), budget(5):
         pass
-    with budget(4), pytest.raises(RuntimeError, match="its own caller holds it"), budget(1):
+    with budget(4), pytest.raises(RuntimeError, match="the caller already holds it"), budget(1):
         pass
 
 
 def test_a_call_that_waits_for_its_own_caller_is_refused():
     limit = Concurrency(1)
-    with limit, pytest.raises(RuntimeError, match="its own caller holds it"), limit:
+    with limit, pytest.raises(RuntimeError, match="the caller already holds it"), limit:
         pass
     with limit:
         pass

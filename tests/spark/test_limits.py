@@ -77,7 +77,7 @@ def test_a_cost_that_is_none_fails_its_row(spark: Any, metrics: bool) -> None:
 
 def test_what_does_not_fit_is_refused_at_the_call(spark: Any) -> None:
     df = spark.range(3)
-    with pytest.raises(ValueError, match=r"limits: Rate.* \(expected: key is given\)"):
+    with pytest.raises(ValueError, match=r"limits: Rate.* \(expected: key as well\)"):
         map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, per_key=True, per_task=True))
     with pytest.raises(TypeError, match=r"cost: .* \(expected: a numeric column; it is string\)"):
         map_concurrent(df, lambda row: 1, "x int", limits=Rate(2, cost=F.lit("a"), per_task=True))

@@ -20,8 +20,8 @@ def fn(row: Any) -> Any:
 
 REFUSED_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"order": "yes"}, r"order: 'yes' \(expected: 'input' or 'key' or 'completion'\)"),
-    ({"order": "key"}, r"order: 'key' \(expected: key is given\)"),
-    ({"weights": {1: 2}}, r"weights: \{1: 2\} \(expected: key is given\)"),
+    ({"order": "key"}, r"order: 'key' \(expected: key as well\)"),
+    ({"weights": {1: 2}}, r"weights: \{1: 2\} \(expected: key as well\)"),
     ({"weights": {1: 0}, "key": "id"}, r"weights\[1\]: 0 \(expected: an int >= 1\)"),
     ({"timeout": float("nan")}, r"timeout: nan \(expected: seconds, a number > 0\)"),
     ({"errors": "ignore"}, r"errors: 'ignore' \(expected: 'raise' or 'column' or 'drop'\)"),
@@ -230,7 +230,7 @@ def test_the_options_in_the_signatures_have_the_defaults_of_the_list() -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_nearest(spark: Any) -> None:
-    with pytest.raises(TypeError, match=r"^retries: no option of map_concurrent \(expected: retry\?\)"):
+    with pytest.raises(TypeError, match=r"^retries: not an option of map_concurrent \(expected: retry\?\)"):
         call(spark, {"retries": 3})
-    with pytest.raises(TypeError, match=r"^row_id: no option of concurrent_udf \(expected: "):
+    with pytest.raises(TypeError, match=r"^row_id: not an option of concurrent_udf \(expected: "):
         concurrent_udf("string", row_id="id")

@@ -129,7 +129,7 @@ def test_spark_does_not_call_twice(spark: Any, notes: Notes) -> None:
 @pytest.mark.parametrize("option", ["order", "key", "per_key", "columns", "x"])
 def test_other_options_are_type_errors(option: str) -> None:
     """None of its options has a name like these, so all are listed."""
-    with pytest.raises(TypeError, match=rf"^{option}: no option of concurrent_udf \(expected: one of fn, returnType, "):
+    with pytest.raises(TypeError, match=rf"^{option}: not an option of concurrent_udf \(expected: one of fn, "):
         concurrent_udf(abs, "int", **{option: 1})
 
 

@@ -375,7 +375,7 @@ def check(
         need.update({"order": options.order == "key", "limits": any(limit.per_key for limit in options.limits)})
         for name, needed in need.items():
             if needed:
-                raise bad_value(name, given[name], "key is given")
+                raise bad_value(name, given[name], "key as well")
     if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
         product = "workers" if options.batch is None else "workers x batch"
         expected = (
@@ -383,7 +383,8 @@ def check(
         )
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     if options.max_failures is not None and options.errors == "raise":
-        raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
+        expected = f"only with errors={' or '.join(map(repr, failures[1:]))}"
+        raise bad_value("max_failures", options.max_failures, expected)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)

@@ -1,4 +1,4 @@
-"""An in-process broker: RabbitMQ's semantics, pika's names, callbacks in the caller's thread or in a pool.
+"""A message broker inside your process, with RabbitMQ's semantics and pika's names. No server and no network.
 
     from manytail import broker as pika
 
@@ -8,19 +8,20 @@
         channel.basic_publish("", "work", b"hello")
         print(channel.basic_get("work", auto_ack=True))
 
-The map of the package
-    BlockingConnection      as pika's, threads too; those of equal host, port and virtual host share one Broker of the
-                            process
-    reset()                 closes these brokers
-    ConnectionParameters, URLParameters, PlainCredentials       as pika's
-    Broker                  a virtual host of its own; Broker.connect() takes the executor of the callbacks
-    Connection, Channel     as pika's BlockingConnection and BlockingChannel; callbacks of Connection run in a pool
-    BasicProperties         the properties of a message; DeliveryMode
+In this package:
+    BlockingConnection      works like pika's; callbacks run in the thread that waits for them. Connections with the
+                            same host, port and virtual host share one Broker of the process
+    reset()                 closes these shared brokers
+    ConnectionParameters, URLParameters, PlainCredentials       work like pika's
+    Broker                  a separate virtual host; callbacks of its connections run in a thread pool
+    Connection, Channel     have the methods of pika's BlockingConnection and BlockingChannel
+    BasicProperties         the properties of a message
+    DeliveryMode            values for BasicProperties.delivery_mode
     adapters, channel, connection, credentials, delivery_mode, exceptions, exchange_type, frame, spec
                             pika's modules, as far as they apply here
     __version__             the version of pika that has these names and signatures
 
-Design: docs/design/broker.md. From pika and back: docs/from-rabbitmq.md.
+Moving from pika and back: docs/from-rabbitmq.md. Design: docs/design/broker.md.
 """
 
 from __future__ import annotations

@@ -365,7 +365,7 @@ def _carbon_copies(headers: dict[str, Any] | None) -> tuple[str, ...]:
         for name in ("CC", "BCC"):
             listed = headers.get(name)
             if name in headers and not isinstance(listed, list):
-                precondition_failed(f"invalid header {name}={listed!r}: expected a list of routing keys")
+                precondition_failed(f"invalid header {name}: {listed!r} (expected: a list of routing keys)")
             keys += [key for key in listed or () if isinstance(key, str)]
         headers.pop("BCC", None)
     return tuple(keys)

@@ -422,12 +422,12 @@ class Closable:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes calls."""
+        """Whether it is open."""
         return self._closing_reason is None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, by either side."""
+        """Whether it was closed, by the program or by the broker."""
         return self._closing_reason is not None
 
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Channel: what a client calls. pika's BlockingChannel with its names and signatures.
+"""Channel: the methods that a client calls, with the names and signatures of pika's BlockingChannel.
 
 Each call checks its arguments. Then it is one operation of the state (`_state`) in one section of the broker's lock
 (`_runtime`). A ReplyError that the operation raises closes the channel or the connection in that section; then the call
@@ -70,9 +70,13 @@ class _State(ChannelState, Addressee):
 
 
 class Channel(Closable):
-    """A session on a connection: consumers, delivery tags, acknowledgements, confirms or transactions. Every method may
-    be called from any thread. Callbacks of one channel run one at a time, in the order of the deliveries. Made by
-    Connection.channel()."""
+    """A channel of a connection, with its own consumers and delivery tags. Connection.channel() creates it.
+
+    You may call every method from any thread. The callbacks of a channel run one at a time, in the order of the
+    deliveries. An invalid call raises ChannelClosedByBroker and closes the channel, or ConnectionClosedByBroker and
+    closes the connection, as on a RabbitMQ server; the reply codes are 403, 404, 405, 406 and 530, 540. Calls on a
+    closed channel raise ChannelWrongStateError; basic_cancel, stop_consuming and cancel do nothing then. The queue name
+    "" means the queue that this channel declared last."""
 
     wrong_state = exceptions.ChannelWrongStateError
 
@@ -100,18 +104,18 @@ class Channel(Closable):
 
     @property
     def channel_number(self) -> int:
-        """Its number on the connection, from 1."""
+        """The number of the channel on its connection, from 1."""
         return self._number
 
     @property
     def connection(self) -> Connection:
-        """The connection that made it."""
+        """The connection that the channel belongs to."""
         connection: Connection = self._connection
         return connection
 
     @property
     def consumer_tags(self) -> list[str]:
-        """The tags of its consumers."""
+        """The tags of the consumers of this channel."""
         return list(self._state.consumers)
 
     # ------------------------------------------------------------------------------------------------- calls and errors
@@ -153,10 +157,8 @@ class Channel(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
-        """Requeue what is unacknowledged, cancel the consumers, and wait for the running callback unless the caller is
-        a callback itself.
-
-        ChannelWrongStateError: it is closed."""
+        """Close the channel: cancel its consumers and requeue its unacknowledged messages. Waits for a running
+        callback, unless it is called in a callback itself."""
         reason = exceptions.ChannelClosedByClient(reply_code, reply_text)
         with self._runtime:
             self._check_open()
@@ -240,20 +242,23 @@ class Channel(Closable):
             callback(self, *_returned_as(message))
 
     def add_on_cancel_callback(self, callback: OnCancel) -> None:
-        """`callback(frame)` is called when the queue of a consumer was deleted, in order with the deliveries.
-        frame.method.consumer_tag is the tag of that consumer."""
+        """Call `callback(frame)` whenever the queue of a consumer is deleted, after the callbacks of earlier
+        deliveries. frame.method.consumer_tag is the tag of that consumer."""
         self._on_cancel.append(callback)
 
     def add_on_return_callback(self, callback: OnReturn) -> None:
-        """`callback(channel, method, properties, body)` is called when a mandatory message reached no queue, in order
-        with the deliveries."""
+        """Call `callback(channel, method, properties, body)` whenever a message with mandatory=True reaches no queue,
+        in order with the deliveries."""
         self._on_return.append(callback)
 
     # ------------------------------------------------------------------------------------------------------- publishing
     def basic_publish(
         self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False
     ) -> None:
-        """Route a message to its queues. Never waits for a consumer. With confirms: UnroutableError, NackError."""
+        """Publish a message: route it by the exchange to the queues that match. Never waits for a consumer.
+
+        The exchange "" routes to the queue whose name is the routing key. After confirm_delivery() it raises
+        UnroutableError if a message with mandatory=True reaches no queue, and NackError if a full queue refuses it."""
         if isinstance(body, str):
             body = body.encode()
         if properties is None and type(exchange) is str and type(routing_key) is str and len(routing_key) < 64:
@@ -279,13 +284,14 @@ class Channel(Closable):
             raise exceptions.UnroutableError([ReturnedMessage(*_returned_as(message))])
 
     def confirm_delivery(self) -> None:
-        """After this basic_publish raises UnroutableError and NackError. Calling it again changes nothing. 406 on a
-        transacted channel."""
+        """Turn on publisher confirms: from now on basic_publish raises UnroutableError and NackError. A second call
+        changes nothing. Raises ChannelClosedByBroker (406) after tx_select()."""
         self._call(self._state.confirm)
 
     # --------------------------------------------------------------------------------------------------------- settling
     def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """Acknowledge that delivery; with `multiple` all up to it; by (0, multiple) all. Unknown tag: 406."""
+        """Acknowledge a delivery. With multiple=True, acknowledge it and all earlier ones; delivery_tag=0 then means
+        all deliveries. Raises ChannelClosedByBroker (406) for an unknown tag."""
         state = self._state
         if not multiple and type(delivery_tag) is int and not state.transacted:
             try:
@@ -298,30 +304,34 @@ class Channel(Closable):
         self._settle("ack", delivery_tag, multiple)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """Requeue deliveries at their places in the queue or, without `requeue`, make them dead letters. Tags as in
-        basic_ack."""
+        """Reject one or more deliveries: requeue them at their old places, or with requeue=False make them dead
+        letters. delivery_tag and multiple mean what they mean for basic_ack."""
         self._settle("requeue" if requeue else "reject", delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
-        """basic_nack of one delivery."""
+        """Reject one delivery: requeue it at its old place, or with requeue=False make it a dead letter."""
         self._settle("requeue" if requeue else "reject", delivery_tag, False)
 
     def _settle(self, how: str, tag: Any, multiple: Any) -> None:
         self._call_or_postpone(self._state.settle, how, require_tag(tag), bool(multiple), _monotonic())
 
     def basic_recover(self, requeue: bool = False) -> None:
-        """Requeue everything unacknowledged on this channel. requeue=False: 540, as on the server."""
+        """Requeue all unacknowledged messages of this channel. Pass requeue=True: otherwise it raises
+        ConnectionClosedByBroker (540), as a server does."""
         self._call(self._state.recover, bool(requeue), _monotonic())
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False) -> None:
-        """How many unacknowledged deliveries each consumer started after this may have or, with global_qos, this
-        channel; 0: any number. Setting the former removes the latter, as on the server. prefetch_size other than 0:
-        540."""
+        """Limit the number of unacknowledged deliveries to prefetch_count; 0 means no limit.
+
+        The limit applies to each consumer that is started after this call or, with global_qos=True, to the whole
+        channel. A limit per consumer replaces that of the channel, as on a server. Raises ConnectionClosedByBroker
+        (540) if prefetch_size is not 0."""
         size, count = require_prefetch(prefetch_size, prefetch_count)
         self._call(self._state.qos, size, count, bool(global_qos), _monotonic())
 
     def flow(self, active: bool) -> bool:
-        """Returns True. active=False: 540, as on the server; limit the prefetch instead."""
+        """Return True: deliveries always flow. flow(False) raises ConnectionClosedByBroker (540), as on a server; to
+        slow deliveries down, use basic_qos."""
         self._call(self._state.flow, bool(active))
         return True
 
@@ -330,11 +340,12 @@ class Channel(Closable):
         self, queue: str, on_message_callback: OnMessage, auto_ack: bool = False, exclusive: bool = False,
         consumer_tag: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> str:
-        """Call `on_message_callback(channel, method, properties, body)` for the messages of a queue from here on.
+        """Start a consumer: call `on_message_callback(channel, method, properties, body)` for each message of a queue.
         Returns the consumer tag.
 
-        The queue "amq.rabbitmq.reply-to", with auto_ack: the replies to what this channel publishes with that name as
-        `reply_to`."""
+        auto_ack=True: deliveries need no acknowledgement. exclusive=True: the queue may have no other consumer. To
+        receive the replies to your own requests, consume from "amq.rabbitmq.reply-to" with auto_ack=True, and publish
+        the requests on this channel with that name as `reply_to`."""
         require_callable(on_message_callback, "on_message_callback")
         name = require_string(queue, "queue")
         consumer, refusal = self._subscriber(name, on_message_callback, auto_ack, exclusive, consumer_tag, arguments)
@@ -375,9 +386,11 @@ class Channel(Closable):
         self._lane.add(effect)
 
     def basic_cancel(self, consumer_tag: str) -> Sequence[tuple[Basic.Deliver, BasicProperties, Any]]:
-        """End a consumer. Deliveries that it has not seen are requeued, or returned if it need not acknowledge; what it
-        has seen stays with the channel. After this no callback of it begins, and none runs; a callback that calls this
-        waits for none, though. Unknown tag, or closed channel: nothing happens."""
+        """Cancel a consumer. Messages for which its callback has not begun are requeued; with auto_ack=True they are
+        returned instead. Messages that the callback has seen stay unacknowledged on the channel.
+
+        When it returns, no callback of the consumer runs and none will begin; inside a callback it does not wait.
+        Does nothing if the tag is unknown or the channel is closed."""
         tag = require_string(consumer_tag, "consumer_tag")
         with self._runtime:
             consumer = self._cancel(tag)
@@ -410,9 +423,11 @@ class Channel(Closable):
         return method, delivered_properties(message, requeues), message.body
 
     def start_consuming(self) -> None:
-        """Wait until this channel has no consumers and their callbacks have ended. The callbacks of a
-        BlockingConnection run in here. Raises what a callback raised, and the reason why the broker closed the channel.
-        ReentrancyError: called from a callback, or from another thread of the executor that runs them."""
+        """Wait until the channel has no more consumers and their callbacks have ended. With a BlockingConnection, the
+        callbacks run inside this call.
+
+        Raises the exception that a callback raised, or the one with which the broker closed the channel. Raises
+        ReentrancyError in a callback, and in a thread of the executor that runs callbacks."""
         if self._connection._dispatch.inside():
             raise exceptions.ReentrancyError(
                 "start_consuming would wait for itself in a callback, or in a thread of their executor"
@@ -430,7 +445,7 @@ class Channel(Closable):
         self._raise_reason()
 
     def stop_consuming(self, consumer_tag: str | None = None) -> None:
-        """Cancel that consumer, or all."""
+        """Cancel the consumer with that tag, or all consumers of the channel. start_consuming() then returns."""
         for tag in [consumer_tag] if consumer_tag else self.consumer_tags:
             self.basic_cancel(tag)
 
@@ -448,9 +463,11 @@ class Channel(Closable):
         self, queue: str, auto_ack: bool = False, exclusive: bool = False, arguments: Mapping[str, Any] | None = None,
         inactivity_timeout: float | None = None, consumer_tag: str | None = None
     ) -> Generator[tuple[Basic.Deliver | None, Any, Any], None, None]:
-        """Yield (method, properties, body) of the messages of a queue, in the thread of the caller, until cancel() or
-        until the queue is deleted; and (None, None, None) after each inactivity_timeout seconds without a message.
-        Another consume() with the same parameters continues with the same consumer; with others it raises
+        """Yield (method, properties, body) for each message of a queue, until cancel() is called or the queue is
+        deleted.
+
+        With inactivity_timeout it yields (None, None, None) after that many seconds without a message. A second
+        consume() with the same parameters continues with the same consumer; with other parameters it raises
         ValueError."""
         params = (require_string(queue, "queue"), bool(auto_ack), bool(exclusive))
         made, refusal = self._subscriber(params[0], None, auto_ack, exclusive, consumer_tag, arguments)
@@ -499,20 +516,21 @@ class Channel(Closable):
         return None
 
     def get_waiting_message_count(self) -> int:
-        """How many messages consume() would yield without waiting."""
+        """Return the number of messages that consume() would yield without waiting."""
         with self._runtime:
             consumer = self._generator
             return 0 if consumer is None else sum(effect[1] != CANCELLED for effect in consumer.buffer)
 
     def cancel(self) -> int:
-        """End the consumer of consume(). What it has not yielded is requeued. Returns 0."""
+        """Cancel the consumer of consume(). Messages that consume() has not yielded are requeued. Returns 0."""
         consumer = self._generator
         if consumer is not None:
             self.basic_cancel(consumer.tag)
         return 0
 
     def basic_get(self, queue: str, auto_ack: bool = False) -> tuple[Basic.GetOk | None, Any, Any]:
-        """(method, properties, body) of the first message, or (None, None, None). Never waits."""
+        """Get one message: return its (method, properties, body), or (None, None, None) if there is none. Never
+        waits."""
         taken = self._call(self._state.get, require_string(queue, "queue"), bool(auto_ack), _monotonic())
         if taken is None:
             return None, None, None
@@ -525,24 +543,26 @@ class Channel(Closable):
         self, exchange: str, exchange_type: Any = "direct", passive: bool = False, durable: bool = False,
         auto_delete: bool = False, internal: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method[Exchange.DeclareOk]:
-        """Make an exchange of type direct, fanout, topic or headers, or find an equal one (406 if it differs). passive:
-        404 if there is none."""
+        """Create an exchange of type "direct", "fanout", "topic" or "headers". If it exists already, nothing changes.
+
+        Raises ChannelClosedByBroker (406) if the existing one has other options. passive=True only checks that it
+        exists, and raises ChannelClosedByBroker (404) if it does not."""
         name = require_name(exchange, "exchange")
         request = ExchangeRequest(name, exchange_type, bool(durable), bool(auto_delete), bool(internal), arguments)
         self._call(self._state.declare_exchange, request, bool(passive))
         return Method(self._number, Exchange.DeclareOk())
 
     def exchange_delete(self, exchange: str | None = None, if_unused: bool = False) -> Method[Exchange.DeleteOk]:
-        """Delete it and its bindings. if_unused: 406 if it is the source of a binding. One that does not exist is no
-        error."""
+        """Delete an exchange and its bindings. Nothing happens if it does not exist. With if_unused=True it raises
+        ChannelClosedByBroker (406) if a queue or an exchange is bound to it."""
         self._call(self._state.host.exchanges.delete, require_string(exchange or "", "exchange"), bool(if_unused))
         return Method(self._number, Exchange.DeleteOk())
 
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> Method[Exchange.BindOk]:
-        """Route messages of exchange `source` that match on to exchange `destination`. 404: one of them does not
-        exist."""
+        """Bind one exchange to another: messages of `source` that match are also routed by `destination`. Raises
+        ChannelClosedByBroker (404) if one of them does not exist."""
         names = require_string(destination, "destination"), require_string(source, "source")
         key = require_string(routing_key, "routing_key")
         self._call(self._state.bind_exchange, *names, key, BindingArguments.of(arguments))
@@ -552,7 +572,7 @@ class Channel(Closable):
         self, destination: str | None = None, source: str | None = None, routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> Method[Exchange.UnbindOk]:
-        """Remove a binding, if it exists."""
+        """Remove the binding of one exchange to another, if it exists."""
         names = (require_string(name or "", "exchange") for name in (destination, source))
         key = require_string(routing_key, "routing_key")
         self._call(self._state.unbind_exchange, *names, key, BindingArguments.of(arguments))
@@ -562,8 +582,11 @@ class Channel(Closable):
         self, queue: str, passive: bool = False, durable: bool = False, exclusive: bool = False,
         auto_delete: bool = False, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.DeclareOk]:
-        """Make a queue, or find an equal one (406 if it differs). The empty name: a name is generated. passive: 404 if
-        there is none. The answer has queue, message_count (ready) and consumer_count."""
+        """Create a queue. If it exists already, nothing changes. With the name "", the broker generates a name.
+
+        The answer's `method` has the attributes queue (the name), message_count (of ready messages) and consumer_count.
+        Raises ChannelClosedByBroker (406) if the existing queue has other options. passive=True only checks that it
+        exists, and raises ChannelClosedByBroker (404) if it does not."""
         name = require_name(queue, "queue")
         generated = not name and not passive
         if generated:
@@ -574,44 +597,47 @@ class Channel(Closable):
         return Method(self._number, Queue.DeclareOk(*answer))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method[Queue.DeleteOk]:
-        """Delete it; message_count says how many were ready. 406: if_unused and it has consumers, if_empty and it has
-        messages. One that does not exist is no error."""
+        """Delete a queue. The answer's method.message_count is the number of ready messages that it had. Nothing
+        happens if it does not exist. Raises ChannelClosedByBroker (406) with if_unused=True if it has consumers, and
+        with if_empty=True if it has messages."""
         count = self._call(self._state.delete_queue, require_string(queue, "queue"), bool(if_unused), bool(if_empty))
         return Method(self._number, Queue.DeleteOk(count))
 
     def queue_purge(self, queue: str) -> Method[Queue.PurgeOk]:
-        """Drop the ready messages; message_count says how many."""
+        """Remove all ready messages of a queue. The answer's method.message_count is their number."""
         return Method(self._number, Queue.PurgeOk(self._call(self._state.purge, require_string(queue, "queue"))))
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.BindOk]:
-        """Route messages of an exchange that match to a queue. No routing key: the queue's name. 404: one of them does
-        not exist."""
+        """Bind a queue to an exchange: messages of the exchange that match are routed to the queue. Without
+        routing_key, the name of the queue is used. Raises ChannelClosedByBroker (404) if one of them does not exist."""
         self._call(self._state.bind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.BindOk())
 
     def queue_unbind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.UnbindOk]:
-        """Remove a binding, if it exists."""
+        """Remove the binding of a queue to an exchange, if it exists."""
         self._call(self._state.unbind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.UnbindOk())
 
     # ----------------------------------------------------------------------------------------------------- transactions
     def tx_select(self) -> Method[Tx.SelectOk]:
-        """After this publishes, acks, nacks and rejects take effect at tx_commit. 406 on a channel with confirms."""
+        """Turn on transactions: from now on publishing and acknowledging take effect at tx_commit(). Raises
+        ChannelClosedByBroker (406) after confirm_delivery()."""
         self._call(self._state.tx_select)
         return Method(self._number, Tx.SelectOk())
 
     def tx_commit(self) -> Method[Tx.CommitOk]:
-        """Everything since the last commit or rollback takes effect, atomically. 406 after that: a queue has refused a
-        message because of its length limit."""
+        """Commit the transaction: everything since the last commit or rollback takes effect, atomically. Raises
+        ChannelClosedByBroker (406) if a full queue refused one of the messages; the rest has taken effect then."""
         self._call(self._state.tx_commit, _monotonic())
         return Method(self._number, Tx.CommitOk())
 
     def tx_rollback(self) -> Method[Tx.RollbackOk]:
-        """Publishes are dropped; what was settled is unacknowledged again. Nothing is requeued."""
+        """Roll the transaction back: its messages are dropped, and deliveries that it acknowledged or rejected are
+        unacknowledged again. Nothing is requeued."""
         self._call(self._state.tx_rollback)
         return Method(self._number, Tx.RollbackOk())
 

@@ -1,4 +1,4 @@
-"""Connections and brokers: pika's BlockingConnection with its names and signatures, without the network.
+"""Connections and brokers, with the names and signatures of pika's BlockingConnection, but without a network.
 
 A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is
 one virtual host. The brokers that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until
@@ -45,8 +45,10 @@ class _WrongType(TypeError, AssertionError):
 
 
 class Connection(Closable):
-    """Channels, and timers. Made by Broker.connect(), with an executor that runs the callbacks, or by
-    BlockingConnection(). Every method may be called from any thread."""
+    """A connection to a broker of this process. It has channels and timers.
+
+    Create it with Broker.connect(): callbacks then run in a thread pool. Or use BlockingConnection. You may call every
+    method from any thread. Calls that need an open connection raise ConnectionWrongStateError on a closed one."""
 
     wrong_state = exceptions.ConnectionWrongStateError
     basic_nack_supported = basic_nack = True
@@ -78,7 +80,7 @@ class Connection(Closable):
 
     # --------------------------------------------------------------------------------------------------------- channels
     def channel(self, channel_number: int | None = None) -> Channel:
-        """Open a channel, with that number or the lowest free one from 1 to 65,535."""
+        """Open a channel with that number, or with the lowest free one. Numbers are 1 to 65,535."""
         asked = None if channel_number is None else int(channel_number)
         with self._runtime:
             self._check_open()
@@ -101,10 +103,8 @@ class Connection(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
-        """Close all channels: what is unacknowledged is requeued, exclusive queues are deleted. Waits for running
-        callbacks, except from inside one.
-
-        ConnectionWrongStateError: it is closed."""
+        """Close the connection and all its channels: unacknowledged messages are requeued, and its exclusive queues are
+        deleted. Waits for running callbacks, unless it is called in a callback itself."""
         with self._runtime:
             if self._closing_reason is not None:
                 text = f"Connection.close({reply_code}, {reply_text!r}) called on closed connection."
@@ -145,15 +145,15 @@ class Connection(Closable):
 
     def _executor_failed(self, error: BaseException) -> None:
         """The executor takes no more tasks, so no callback could run: close."""
-        reason = exceptions.AMQPConnectionError(f"the executor of the connection refused a task: {error}")
+        reason = exceptions.AMQPConnectionError(f"the executor refused a callback: {error}")
         reason.__cause__ = error
         with self._runtime:
             self._end(reason)
 
     # ---------------------------------------------------------------------------------------------------------- waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Wait until a callback of this connection has ended since the last call of this method returned, for at most
-        time_limit seconds (None: without limit). Callbacks run without this call too."""
+        """Wait for at most time_limit seconds (None: without limit) until a callback has ended since the last call of
+        this method. You need not call it: the callbacks run in the executor anyway."""
         with self._runtime:
             self._waiting += 1  # before reading _dispatched: a callback sets that first and then reads this
             before = self._rounds
@@ -165,9 +165,9 @@ class Connection(Closable):
         self._raise_reason()
 
     def sleep(self, duration: float) -> None:
-        """Wait that many seconds, or until the connection is closed."""
+        """Sleep for that many seconds, or until the connection is closed."""
         if duration < 0:
-            raise ValueError(f"duration={duration!r}: expected seconds >= 0")
+            raise ValueError(f"duration: {duration!r} (expected: seconds >= 0)")
         with self._runtime:
             self._wait(lambda: False, duration)
         self._raise_reason()
@@ -199,16 +199,16 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call it where callbacks run, as soon as possible; one at a time per connection, in order. Calls that have
-        not begun when the connection closes are not made. ConnectionWrongStateError: it is closed."""
+        """Call `callback()` as soon as possible, in a thread that runs callbacks. Such calls of a connection run one at
+        a time, in order. Calls that have not begun when the connection closes are not made."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
             self._lane.add((self._callbacks, 0, callback))
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> int:
-        """Call it where callbacks run, in `delay` seconds. Returns an id for remove_timeout. Calls that are due after
-        the connection has closed are not made. ValueError: a negative delay."""
+        """Call `callback()` after `delay` seconds, in a thread that runs callbacks. Returns an id for remove_timeout.
+        Calls that are due after the connection has closed are not made. Raises ValueError for a negative delay."""
         require_callable(callback, "callback")
         if not delay >= 0:
             raise ValueError(f"delay: {delay!r} (expected: seconds >= 0)")
@@ -229,31 +229,37 @@ class Connection(Closable):
             timer_and_callback[1]()
 
     def remove_timeout(self, timeout_id: int) -> None:
-        """Cancel a call_later, if it has not begun."""
+        """Cancel the call_later with that id, if its call has not begun."""
         with self._runtime:
             timer_and_callback = self._timers.pop(timeout_id, None)
             if timer_and_callback is not None:
                 timer_and_callback[0].cancel()
 
     def add_on_connection_blocked_callback(self, callback: Callable[..., object]) -> None:
-        """Accepted and never called: this broker blocks no connection."""
+        """Accept a callback that is never called, as this broker never blocks a connection."""
         require_callable(callback, "callback")
 
     def add_on_connection_unblocked_callback(self, callback: Callable[..., object]) -> None:
-        """Accepted and never called: this broker blocks no connection."""
+        """Accept a callback that is never called, as this broker never blocks a connection."""
         require_callable(callback, "callback")
 
     def update_secret(self, new_secret: str, reason: str) -> None:
-        """Accepted: there is nothing to authenticate. ConnectionWrongStateError: it is closed. An argument that is no
-        str: an error that is both a TypeError and pika's AssertionError."""
+        """Does nothing, as credentials are not checked. Raises an error that is both TypeError and AssertionError
+        (which pika raises) if an argument is not a str."""
         self._check_open()
         for name, value in (("new_secret", new_secret), ("reason", reason)):
             if not isinstance(value, str):
-                raise _WrongType(f"{name}={value!r}: expected a str")
+                raise _WrongType(f"{name}: {value!r} (expected: a str)")
 
 
 class Broker:
-    """One virtual host. Context manager: closes at the end."""
+    """A broker with one virtual host: its exchanges, queues and messages. Use it in a `with` block, or close it.
+
+    >>> with Broker() as broker:
+    ...     channel = broker.connect().channel()
+    ...     channel.queue_declare("work").method.message_count
+    0
+    """
 
     def __init__(self) -> None:
         begin(self)
@@ -276,18 +282,19 @@ class Broker:
         return f"<{type(self).__name__} {queues} queues, {connections} connections{', closed' if self._closed else ''}>"
 
     def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
-        """A connection whose callbacks run on `executor`, which is never shut down, or on its own KeyedExecutor of
-        max_workers threads (None: os.cpu_count()). Both given: ValueError. A ProcessPoolExecutor, or what has no
-        submit(): TypeError.
-        ClosedError: the broker is closed."""
+        """Open a connection whose callbacks run in a thread pool.
+
+        executor: an executor with threads, which the connection does not shut down. Without it, the connection has its
+        own KeyedExecutor with max_workers threads (None: os.cpu_count()). Raises ValueError if both are given,
+        TypeError for a ProcessPoolExecutor or an object without submit(), and ClosedError if the broker is closed."""
         if executor is not None and max_workers is not None:
             both = f"executor={executor!r} and max_workers={max_workers!r}"
-            raise ValueError(f"{both}: expected one of them; an executor has its own threads")
+            raise ValueError(f"{both} (expected: one of them, as an executor has its own threads)")
         if isinstance(executor, ProcessPoolExecutor):
             why = "callbacks and channels cannot go to another process"
-            raise TypeError(f"executor={executor!r}: expected one with threads; {why}")
+            raise TypeError(f"executor: {executor!r} (expected: an executor with threads, because {why})")
         if executor is not None and not hasattr(executor, "submit"):
-            raise TypeError(f"executor={executor!r}: expected an executor, which has submit()")
+            raise TypeError(f"executor: {executor!r} (expected: an executor, which has submit())")
         owned = executor is None
         if executor is None:
             workers = (os.cpu_count() or 1) if max_workers is None else max_workers
@@ -308,8 +315,8 @@ class Broker:
         self._ending = [each for each in [*self._ending, connection] if each._runs_callbacks()]
 
     def close(self) -> None:
-        """Close all connections, wait for running callbacks except from inside one, and delete all queues. May be
-        called again."""
+        """Close all connections and delete all queues. Waits for running callbacks, unless it is called in a callback
+        itself. A second call does nothing."""
         reason = exceptions.ConnectionClosedByClient(200, "Normal shutdown")
         with self._runtime:
             self._closed = True
@@ -330,15 +337,15 @@ _brokers_lock = threading.RLock()  # a finalizer may connect while this thread d
 
 
 class BlockingConnection(Connection):
-    """pika's BlockingConnection. Its callbacks and timers run in the thread that is in start_consuming,
-    process_data_events, sleep or consume(), and nowhere else; one at a time.
+    """A connection that works like pika's BlockingConnection: its callbacks and timers run, one at a time, in the
+    thread that calls start_consuming, process_data_events, sleep or consume, and in no other thread.
 
-    Connections of equal host, port and virtual host share one Broker of this process, which the first one makes. It
-    lives until reset() or the end of the process; queues and messages stay in it."""
+    Connections with the same host, port and virtual host share one Broker of this process. The first connection creates
+    it. It keeps its queues and messages until reset() or the end of the process."""
 
     def __init__(self, parameters: Parameters | Sequence[Parameters] | None = None, _impl_class: None = None) -> None:
-        """A sequence of parameters: the first is used, as pika tries them in order. ValueError: the sequence is empty.
-        TypeError: anything else."""
+        """parameters: ConnectionParameters, URLParameters, None for the defaults, or a sequence of parameters, of which
+        the first is used. Raises ValueError if the sequence is empty, and TypeError for any other type."""
         if isinstance(parameters, Sequence) and not len(parameters):
             raise ValueError(f"parameters: {parameters!r} (expected: at least one)")
         first = parameters[0] if isinstance(parameters, Sequence) else parameters
@@ -363,12 +370,12 @@ class BlockingConnection(Connection):
                 return
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Run the callbacks that are there. If there are none, wait for the first ones, for at most time_limit seconds
-        (None: without limit). It may return earlier, when a consumer has ended. In a callback it runs none.
+        """Run the callbacks that are ready. If there are none, wait for some for at most time_limit seconds (None:
+        without limit). It may return earlier, when a consumer has ended. Inside a callback it runs no other callback.
 
-        ReentrancyError: a callback of this connection calls it without a limit."""
+        Raises ReentrancyError if a callback of this connection calls it with time_limit=None."""
         if time_limit is not None and not time_limit >= 0:
-            raise ValueError(f"time_limit={time_limit!r}: expected seconds >= 0, or None")
+            raise ValueError(f"time_limit: {time_limit!r} (expected: seconds >= 0, or None)")
         if time_limit is None and self._dispatch.inside():
             raise exceptions.ReentrancyError("process_data_events(None) would wait for itself in a callback")
         self._check_open()
@@ -376,17 +383,18 @@ class BlockingConnection(Connection):
         self._raise_reason()
 
     def sleep(self, duration: float) -> None:
-        """Run callbacks for that many seconds, or until the connection is closed. In a callback it runs none."""
+        """Sleep for that many seconds, or until the connection is closed, and run callbacks meanwhile. Inside a
+        callback it runs no other callback."""
         if not duration >= 0:
-            raise ValueError(f"duration={duration!r}: expected seconds >= 0")
+            raise ValueError(f"duration: {duration!r} (expected: seconds >= 0)")
         self._check_open()
         self._dispatch.wait_until(lambda: self.is_closed, duration)
         self._raise_reason()
 
 
 def reset() -> None:
-    """Close the brokers that BlockingConnection has made, with their connections. Later connections share new
-    ones."""
+    """Close the brokers that BlockingConnection created, and their connections. Later connections create new
+    brokers."""
     with _brokers_lock:
         brokers = list(_brokers.values())
         _brokers.clear()

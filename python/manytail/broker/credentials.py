@@ -1,4 +1,4 @@
-"""What a login would need, as in pika.credentials. It is not checked."""
+"""The credential classes, where pika has them. The broker does not check credentials."""
 
 from manytail.broker.parameters import ExternalCredentials, PlainCredentials
 

@@ -1,4 +1,4 @@
-"""DeliveryMode, where pika has it."""
+"""DeliveryMode, in the module where pika has it."""
 
 from manytail.broker.spec import DeliveryMode
 

@@ -1,8 +1,8 @@
-"""The exceptions of the broker, with pika's names and bases, so that `except` clauses written for pika keep their
-meaning.
+"""The exceptions of the broker. They have pika's names and base classes, so `except` clauses written for pika still
+work.
 
-What only a network can cause (a lost stream, a missed heartbeat, a refused login) is never raised here; those names
-exist because handlers name them.
+Exceptions that only a network can cause (a lost stream, a missed heartbeat, a refused login) exist for such `except`
+clauses, and are never raised.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ __all__ = [
 
 
 class AMQPError(Exception):
-    """Base of all errors that the protocol names."""
+    """The base class of all AMQP errors."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)
 
 
 class AMQPConnectionError(AMQPError):
-    """A connection failed or is gone."""
+    """The connection failed or is closed."""
 
 
 class StreamLostError(AMQPConnectionError):
-    """Never raised: it needs a network."""
+    """Never raised: there is no network."""
 
 
 class AMQPHeartbeatTimeout(AMQPConnectionError):
-    """Never raised: it needs a network."""
+    """Never raised: there is no network."""
 
 
 class AuthenticationError(AMQPConnectionError):
-    """Never raised: it needs a network."""
+    """Never raised: credentials are not checked."""
 
 
 class ConnectionBlockedTimeout(AMQPConnectionError):
-    """Never raised: this broker blocks no connection."""
+    """Never raised: this broker never blocks a connection."""
 
 
 class NoFreeChannels(AMQPConnectionError):
@@ -72,11 +72,11 @@ class NoFreeChannels(AMQPConnectionError):
 
 
 class ConnectionWrongStateError(AMQPConnectionError, ClosedError):
-    """The call needs an open connection."""
+    """The connection is closed, and the call needs an open one."""
 
 
 class _Closed:
-    """Reply code and text, as the two arguments of the exception."""
+    """An exception whose two arguments are a reply code and a reply text."""
 
     args: tuple[Any, ...]
 
@@ -85,7 +85,7 @@ class _Closed:
 
     @property
     def reply_code(self) -> int:
-        """The number that AMQP has for the reason."""
+        """The AMQP reply code, for example 404."""
         code: int = self.args[0]
         return code
 
@@ -100,47 +100,47 @@ class _Closed:
 
 
 class ConnectionClosed(_Closed, AMQPConnectionError):
-    """The connection was closed, with a reply code and a reply text."""
+    """The connection was closed; reply_code and reply_text say why."""
 
 
 class ConnectionClosedByBroker(ConnectionClosed):
-    """A call on one of its channels made the broker close the connection (530, 540)."""
+    """The broker closed the connection because of an invalid call on one of its channels (reply codes 530 and 540)."""
 
 
 class ConnectionClosedByClient(ConnectionClosed):
-    """`close` was called."""
+    """The program closed the connection with close()."""
 
 
 class AMQPChannelError(AMQPError):
-    """A channel failed, is gone, or has something to report about a message."""
+    """The channel failed or is closed, or one of its messages could not be delivered."""
 
 
 class ChannelWrongStateError(AMQPChannelError, ClosedError):
-    """The call needs an open channel."""
+    """The channel is closed, and the call needs an open one."""
 
 
 class ChannelClosed(_Closed, AMQPChannelError):
-    """The channel was closed, with a reply code and a reply text."""
+    """The channel was closed; reply_code and reply_text say why."""
 
 
 class ChannelClosedByBroker(ChannelClosed):
-    """A call on it made the broker close the channel (403, 404, 405, 406)."""
+    """The broker closed the channel because of an invalid call on it (reply codes 403, 404, 405 and 406)."""
 
 
 class ChannelClosedByClient(ChannelClosed):
-    """`close` was called."""
+    """The program closed the channel with close(), or a callback raised an exception."""
 
 
 class DuplicateConsumerTag(AMQPChannelError):
-    """The channel has a consumer of that tag already."""
+    """The channel already has a consumer with this tag."""
 
 
 class ConsumerCancelled(AMQPChannelError):
-    """Never raised: use `add_on_cancel_callback`."""
+    """Never raised. To learn that a consumer was cancelled, use Channel.add_on_cancel_callback."""
 
 
 class _WithMessages:
-    """The messages that an exception is about, each with method, properties and body."""
+    """An exception about messages; each has a method, properties and a body."""
 
     sentence = "{} message(s)"
 
@@ -153,34 +153,35 @@ class _WithMessages:
 
 
 class UnroutableError(_WithMessages, AMQPChannelError):
-    """With confirms on: a mandatory message reached no queue; it is in `messages`."""
+    """A mandatory message reached no queue. `messages` contains it. Raised after confirm_delivery() only."""
 
     sentence = "{} mandatory message(s) reached no queue"
 
 
 class NackError(_WithMessages, AMQPChannelError):
-    """With confirms on: a queue refused the message (x-overflow reject-publish)."""
+    """A full queue with x-overflow=reject-publish refused the message. Raised after confirm_delivery() only."""
 
     sentence = "the message was refused, {} returned"
 
 
 class InvalidChannelNumber(AMQPError):
-    """A channel number is in use, or not one of 1 to 65,535."""
+    """The channel number is in use, or is not between 1 and 65,535."""
 
 
 class ShortStringTooLong(AMQPError):
-    """A name, key or tag of more than 255 bytes of UTF-8."""
+    """A name, routing key or tag is longer than 255 bytes of UTF-8."""
 
 
 class ChannelError(Exception):
-    """Base of pika's usage errors of a channel."""
+    """The base class of pika's usage errors of a channel."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)
 
 
 class ReentrancyError(Exception):
-    """The call would wait for itself, or it interrupted another call of the same thread and could not be postponed."""
+    """The call would wait for itself, because it was made in a callback, or it interrupted another call of the same
+    thread (as in a signal handler) and cannot be made later."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)

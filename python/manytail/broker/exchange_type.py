@@ -6,7 +6,10 @@ __all__ = ["ExchangeType"]
 
 
 class ExchangeType(enum.StrEnum):
-    """How an exchange chooses the queues of a message: by routing key, all, by headers, by pattern of routing keys."""
+    """How an exchange chooses the queues for a message.
+
+    direct: queues bound with the same routing key. fanout: all bound queues. headers: queues whose binding arguments
+    match the headers. topic: queues whose binding is a pattern that matches the routing key."""
 
     direct = "direct"
     fanout = "fanout"

@@ -1,4 +1,5 @@
-"""Method, the frame around an answer, where pika has it. There are no other frames: nothing is sent."""
+"""Method, the frame around an answer, in the module where pika has it. Nothing is sent, so there are no other
+frames."""
 
 from manytail.broker.spec import Method
 

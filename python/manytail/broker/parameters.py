@@ -19,7 +19,7 @@ PORT, PORT_OF_AMQPS = 5672, 5671
 
 
 class PlainCredentials:
-    """A name and a password. They are not checked."""
+    """A user name and a password. The broker does not check them."""
 
     TYPE = "PLAIN"
 
@@ -35,7 +35,7 @@ class PlainCredentials:
 
 
 class ExternalCredentials:
-    """The credentials of a certificate. They are not checked."""
+    """Credentials by TLS certificate. The broker does not check them."""
 
     TYPE = "EXTERNAL"
 
@@ -80,7 +80,7 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
 
 
 class Parameters:
-    """All parameters with their defaults, as attributes."""
+    """The parameters of a connection as attributes, with their defaults."""
 
     host: str
     port: int
@@ -124,8 +124,9 @@ class _DEFAULT:
 
 
 class ConnectionParameters(Parameters):
-    """pika's ConnectionParameters. ValueError, TypeError: a value that no connection can have, or an unknown
-    parameter."""
+    """The parameters of a connection, as in pika. host, port and virtual_host choose the broker of this process; the
+    other parameters are checked and kept, and have no effect. Raises ValueError or TypeError for an invalid value, and
+    TypeError for an unknown parameter."""
 
     def __init__(
         self, host: Any = _DEFAULT, port: Any = _DEFAULT, virtual_host: Any = _DEFAULT, credentials: Any = _DEFAULT,
@@ -146,8 +147,9 @@ class ConnectionParameters(Parameters):
 
 
 class URLParameters(Parameters):
-    """amqp://user:password@host:port/virtual-host?parameter=value&...; %2f is the virtual host "/". ValueError: a wrong
-    URL, or an unknown parameter."""
+    """The parameters of a connection as a URL: amqp://user:password@host:port/virtual-host?parameter=value&...
+
+    Write %2f for the virtual host "/". Raises ValueError if the URL is invalid or names an unknown parameter."""
 
     def __init__(self, url: str) -> None:
         super().__init__()

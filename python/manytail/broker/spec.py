@@ -1,5 +1,5 @@
-"""The objects that a program gets, with the names of pika.spec: the properties of a message, and the methods that a
-broker answers with."""
+"""The objects that a program gets from the broker, with the names of pika.spec: the properties of a message, and the
+AMQP methods that come with messages and answers."""
 
 from __future__ import annotations
 
@@ -69,18 +69,20 @@ INTERNAL_ERROR = 541
 
 
 class DeliveryMode(enum.Enum):
-    """Values of BasicProperties.delivery_mode, which have no effect here."""
+    """Values for BasicProperties.delivery_mode. They have no effect: messages are kept in memory only."""
 
     Transient = TRANSIENT_DELIVERY_MODE
     Persistent = PERSISTENT_DELIVERY_MODE
 
 
 class BasicProperties:
-    """The properties of a message. Every property may be None. The broker reads headers (exchanges of type headers, CC,
-    BCC), expiration (milliseconds as a decimal string) and priority; the others pass unchanged.
+    """The properties of a message. Every property may be None.
 
-    A property that was never set is None in the class and absent in the instance: a message without properties costs
-    one empty object."""
+    The broker uses three of them: headers (for exchanges of type headers, and for CC and BCC), expiration
+    (milliseconds, as a decimal string) and priority. It delivers the others unchanged."""
+
+    # A property that was never set is None in the class and absent in the instance: a message without properties costs
+    # one empty object.
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -133,7 +135,7 @@ class _Fields:
 
 @dataclass(slots=True, repr=False)
 class Method(_Fields, Generic[_M]):
-    """The frame around an answer: `frame.method` is one of the classes below."""
+    """The frame around an answer. `frame.method` is the answer, for example a Queue.DeclareOk."""
 
     NAME: ClassVar[str] = "METHOD"
     channel_number: int
@@ -142,7 +144,7 @@ class Method(_Fields, Generic[_M]):
 
 @dataclass(slots=True, repr=False)
 class ReturnedMessage(_Fields):
-    """An element of `UnroutableError.messages`."""
+    """A message that reached no queue: an element of UnroutableError.messages."""
 
     NAME: ClassVar[str] = "ReturnedMessage"
     method: Basic.Return
@@ -155,7 +157,7 @@ class Basic:
 
     @dataclass(slots=True, repr=False)
     class Deliver(_Fields):
-        """Comes with a message that a consumer gets."""
+        """Comes with a message that is delivered to a consumer."""
 
         NAME: ClassVar[str] = "Basic.Deliver"
         consumer_tag: str = ""
@@ -166,7 +168,7 @@ class Basic:
 
     @dataclass(slots=True, repr=False)
     class GetOk(_Fields):
-        """Comes with a message that basic_get takes; message_count: how many are left."""
+        """Comes with a message that basic_get returns. message_count is the number of messages left in the queue."""
 
         NAME: ClassVar[str] = "Basic.GetOk"
         delivery_tag: int = 0
@@ -187,7 +189,7 @@ class Basic:
 
     @dataclass(slots=True, repr=False)
     class Cancel(_Fields):
-        """The queue of that consumer was deleted."""
+        """Says that the queue of a consumer was deleted."""
 
         NAME: ClassVar[str] = "Basic.Cancel"
         consumer_tag: str = ""
@@ -199,7 +201,7 @@ class Queue:
 
     @dataclass(slots=True, repr=False)
     class DeclareOk(_Fields):
-        """The name of the queue, its ready messages and its consumers."""
+        """The name of the queue, and how many ready messages and consumers it has."""
 
         NAME: ClassVar[str] = "Queue.DeclareOk"
         queue: str = ""
@@ -208,27 +210,27 @@ class Queue:
 
     @dataclass(slots=True, repr=False)
     class DeleteOk(_Fields):
-        """message_count: how many were ready."""
+        """The queue was deleted, or did not exist. message_count is the number of ready messages that were deleted."""
 
         NAME: ClassVar[str] = "Queue.DeleteOk"
         message_count: int = 0
 
     @dataclass(slots=True, repr=False)
     class PurgeOk(_Fields):
-        """message_count: how many were dropped."""
+        """The ready messages were removed. message_count is their number."""
 
         NAME: ClassVar[str] = "Queue.PurgeOk"
         message_count: int = 0
 
     @dataclass(slots=True, repr=False)
     class BindOk(_Fields):
-        """Bound."""
+        """The binding exists."""
 
         NAME: ClassVar[str] = "Queue.BindOk"
 
     @dataclass(slots=True, repr=False)
     class UnbindOk(_Fields):
-        """Not bound."""
+        """The binding does not exist."""
 
         NAME: ClassVar[str] = "Queue.UnbindOk"
 
@@ -244,19 +246,19 @@ class Exchange:
 
     @dataclass(slots=True, repr=False)
     class DeleteOk(_Fields):
-        """The exchange does not exist."""
+        """The exchange was deleted, or did not exist."""
 
         NAME: ClassVar[str] = "Exchange.DeleteOk"
 
     @dataclass(slots=True, repr=False)
     class BindOk(_Fields):
-        """Bound."""
+        """The binding exists."""
 
         NAME: ClassVar[str] = "Exchange.BindOk"
 
     @dataclass(slots=True, repr=False)
     class UnbindOk(_Fields):
-        """Not bound."""
+        """The binding does not exist."""
 
         NAME: ClassVar[str] = "Exchange.UnbindOk"
 
@@ -272,12 +274,12 @@ class Tx:
 
     @dataclass(slots=True, repr=False)
     class CommitOk(_Fields):
-        """Committed."""
+        """The transaction was committed."""
 
         NAME: ClassVar[str] = "Tx.CommitOk"
 
     @dataclass(slots=True, repr=False)
     class RollbackOk(_Fields):
-        """Rolled back."""
+        """The transaction was rolled back."""
 
         NAME: ClassVar[str] = "Tx.RollbackOk"

@@ -380,7 +380,8 @@ class Gate:
         self._blocked_until = at
         owner = self.owner
         if owner is not None and owner.waits_for_itself(answer.account, owner.waiter.cost):
-            self.error = RuntimeError(f"{answer.account.limit!r}: its own caller holds it, which would wait for itself")
+            why = "the caller already holds it, and would wait for itself"
+            self.error = RuntimeError(f"{answer.account.limit!r}: {why}")
 
     def _wait_for_grant(self, call: Work, limits: LaneLimits) -> None:
         """A database is asked for more of a limit of the key, or will be when fewer keys ask."""

@@ -758,7 +758,7 @@ class Block:
         if isinstance(answer, float):
             return None
         if owner.waits_for_itself(answer.account, self._cost):
-            raise RuntimeError(f"{self._limit!r}: its own caller holds it, which would wait for itself")
+            raise RuntimeError(f"{self._limit!r}: the caller already holds it, and would wait for itself")
         wait: float = answer.at - now
         return max(0.0, wait)
 

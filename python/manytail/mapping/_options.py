@@ -92,7 +92,7 @@ def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
             raise bad_type(option, limit, expected)
     names = [limit.name for limit in limits if limit.name is not None]
     if len({id(limit) for limit in limits}) < len(limits) or len(set(names)) < len(names):
-        raise bad_value(option, value, "each limit once, and different names")
+        raise bad_value(option, value, "limits that are all different, with different names")
     return tuple(limits)
 
 
@@ -100,7 +100,7 @@ def check_shared_limits(limits: Sequence[Limit]) -> None:
     """A call takes from all or from none: one transaction of one database."""
     where = {str(limit.shared).rpartition(", ")[0] for limit in limits if limit.shared is not None}
     if len(where) > 1:
-        raise bad_value("limits", limits, "shared limits of one database")
+        raise bad_value("limits", limits, "shared limits that use the same database")
 
 
 def refuse_per_task(limits: Sequence[Limit]) -> None:
@@ -452,7 +452,7 @@ def check(
         need.update({"order": options.order == "key", "limits": any(limit.per_key for limit in options.limits)})
         for name, needed in need.items():
             if needed:
-                raise bad_value(name, given[name], "key is given")
+                raise bad_value(name, given[name], "key as well")
     if options.max_in_flight is not None and options.max_in_flight < options.workers * options.calls_items:
         product = "workers" if options.batch is None else "workers x batch"
         expected = (
@@ -460,7 +460,8 @@ def check(
         )
         raise bad_value("max_in_flight", options.max_in_flight, expected)
     if options.max_failures is not None and options.errors == "raise":
-        raise bad_value("max_failures", options.max_failures, f"errors is {' or '.join(map(repr, failures[1:]))}")
+        expected = f"only with errors={' or '.join(map(repr, failures[1:]))}"
+        raise bad_value("max_failures", options.max_failures, expected)
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)

@@ -155,7 +155,7 @@ class Sqlite(Database):
         if not file.parent.is_dir():
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
-            raise PermissionError(f"where: no right to write the SQLite database {str(file)!r}")
+            raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
         connection = sqlite3.connect(
             file, timeout=0, check_same_thread=False, isolation_level=None, factory=_SqliteConnection
         )

@@ -24,7 +24,7 @@ class SpentNames(NamedTuple):
 
 
 NO_NAMES = SpentNames()
-_ENDED = "spent: the call has ended (expected: while it runs)"
+_ENDED = "spent: the call has ended (expected: a call that is running)"
 
 
 class Delivery:

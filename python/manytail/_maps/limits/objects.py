@@ -405,7 +405,7 @@ class Block:
         if not isinstance(answer, Wait):
             return None
         if owner.waits_for_itself(answer.account, self._cost):
-            raise RuntimeError(f"{self.limit!r}: its own caller holds it, which would wait for itself")
+            raise RuntimeError(f"{self.limit!r}: the caller already holds it, and would wait for itself")
         return answer.at
 
 def _no_wake() -> None:

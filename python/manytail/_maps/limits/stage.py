@@ -93,7 +93,7 @@ class LimitsStage(Stage):
         if isinstance(answer, Never):
             return self._refused(call, limit, cost)
         if owner.waits_for_itself(answer.account, cost):
-            self._fail(RuntimeError(f"{limit!r}: its own caller holds it, which would wait for itself"))
+            self._fail(RuntimeError(f"{limit!r}: the caller already holds it, and would wait for itself"))
         return Wait(answer.at, answer.of_lane)
 
     def _costs(self, call: Call) -> Sequence[float]:

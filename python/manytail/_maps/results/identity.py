@@ -90,7 +90,7 @@ def decode(data: bytes) -> Any:
     except _UNREADABLE as error:
         raise ValueError(f"codec: a recorded result cannot be read: {type(error).__name__}") from error
     if reader.at != len(data):
-        raise ValueError("codec: a recorded result goes on after its end")
+        raise ValueError("codec: a recorded result has extra bytes at its end")
     return value
 
 
