@@ -225,7 +225,7 @@ def test_an_abandoned_call_frees_its_permit_and_what_it_says_later_is_refused():
     assert money.used() == 7.0
     opened.set()
     wait_until(lambda: late, "the abandoned call to end")
-    assert late == ["spent: the call has ended (expected: while it runs)"]
+    assert late == ["spent: the call has ended (expected: a call that is running)"]
 
 
 @pytest.mark.parametrize("end", ["exhausted", "closed", "failed", "stopped", "dropped", "deadline"])
