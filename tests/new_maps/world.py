@@ -12,11 +12,13 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from manytail._maps.engine.breaker import BreakerStage
+from manytail._maps.engine.equal import EqualStage
 from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
-from manytail._maps.engine.item import Ended, Item, Kind, Verdict
+from manytail._maps.engine.item import Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Rules, Scheduler
-from manytail._maps.engine.stages import GO, KEEP, Answer, Refuse, Stage, Wait
+from manytail._maps.engine.stages import GO, Refuse, Stage, Wait
+from manytail._maps.engine.within import WithinStage
 from manytail._maps.limits.objects import Budget, Concurrency, Rate
 from manytail._maps.limits.stage import LimitsStage
 from manytail._maps.outcomes import DeadlineExceeded, TooManyFailures
@@ -72,6 +74,7 @@ class Pace(Stage):
         if self.next[place] > now:
             return Wait(self.next[place], self.of_lane)
         self.next[place] = now + self.step
+        call.begin_by = min(call.begin_by, now + 0.1)
         self.open.add(call)
         return GO
 
@@ -84,19 +87,16 @@ class Pace(Stage):
         return ()
 
 
-class Equals(Stage):
-    """Items of equal value modulo 7 share one call; multiples of 11 are refused."""
+class Refuser(Stage):
+    """Refuses items whose value is a multiple of 11, before their first call."""
 
     def __init__(self):
         super().__init__()
-        self.leaders, self.followers, self.open = {}, {}, set()
+        self.open = set()
 
     def before(self, call, now):
         if call.value % 11 == 0 and not call.attempts:
             return Refuse(KeyError(call.value))
-        if self.leaders.setdefault(call.value % 7, call) is not call:
-            self.followers.setdefault(call.value % 7, deque()).append(call)
-            return KEEP
         self.open.add(call)
         return GO
 
@@ -105,20 +105,7 @@ class Equals(Stage):
 
     def after(self, call, ended, now):
         self.open.remove(call)
-        if ended not in (Ended.SUCCEEDED, Ended.FAILED, Ended.REFUSED):
-            return
-        del self.leaders[call.value % 7]
-        followers = self.followers.get(call.value % 7, ())
-        if ended is not Ended.SUCCEEDED and followers:
-            leader = self.leaders[call.value % 7] = followers.popleft()
-            yield leader, GO
-        while ended is Ended.SUCCEEDED and followers:
-            yield followers.popleft(), Answer(call.result)
-
-    def kept(self):
-        kept = [item for followers in self.followers.values() for item in followers]
-        self.followers.clear()
-        return kept
+        return ()
 
 
 def limits_of(rng, keyed):
@@ -145,6 +132,7 @@ class World:
     read: float = 0
     ended: bool = False
     stopped: Stop | None = None
+    first: dict = field(default_factory=dict)  # call -> when it first began
     paused: Counter = field(default_factory=Counter)  # lane -> until when it pauses
     has_limits: bool = False
 
@@ -165,8 +153,14 @@ class World:
         self.stops = rng.random() < 0.2
         self.misses = rng.random() < 0.3  # workers come too late for some calls
         stages = []
-        if some(0.3):
-            stages.append(Equals())
+        self.modulo = rng.choice([7, 40]) if some(0.3) else 10**9  # items of equal value modulo that are equal
+        if self.modulo < 10**9:
+            stages.append(EqualStage(rng.choice([1, 3, 100])))
+        self.within = rng.choice([0.5, 2.0]) if some(0.2) else math.inf
+        if self.within < math.inf:
+            stages.append(WithinStage(self.within))
+        if some(0.2):
+            stages.append(Refuser())
         if some(0.3):
             stages.append(Pace(rng.choice([0.1, 1.0]), self.keyed and some(0.5)))
         if some(0.4):
@@ -184,6 +178,7 @@ class World:
             deadline=rng.choice([2.0, 20.0]) if some(0.2) else None,
             raises=some(0.3) or (self.plain and rng.random() < 0.3),
             drops=rng.random() < 0.2,
+            within=self.within,
             max_failures=2 if rng.random() < 0.1 else math.inf,
             spreads=rng.random() < 0.5,
         )
@@ -193,7 +188,7 @@ class World:
             prepare=None if self.limited is None else self.limited.prepare,
         )  # fmt: skip
         if some(0.3):
-            stages.insert(bool(stages) and isinstance(stages[0], Equals), BreakerStage(2, 1.5, rng.random() < 0.3))
+            stages.insert(sum(stage.of_items for stage in stages), BreakerStage(2, 1.5, rng.random() < 0.3))
         self.scheduler = Scheduler(self.rules, lanes, stages)
         for stage in stages:
             stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
@@ -203,6 +198,7 @@ class World:
         item = Item(number, self.rng.randrange(5) if self.keyed else None, number=number)
         if self.prioritised:
             item.priority = self.rng.choice([0, 1, 5, math.inf])
+        item.identity = str(number % self.modulo)
         if self.rng.random() < 0.03:
             item.error = ValueError(number)
         elif self.rng.random() < 0.03:
@@ -290,12 +286,14 @@ class World:
     def take_call(self):
         call = self.queue.popleft()
         assert self.paused[call.lane] <= self.now, "begun while its lane pauses"
-        late = call.begin_by < self.now
-        if late or (self.misses and self.rng.random() < 0.1):
+        if call.begin_by < self.now or (self.misses and self.rng.random() < 0.1):
+            self.misses = True  # so calls of its key need not start in input order
             self.inbox.append(Missed(call))
             return
         if not self.calls[call]:
             self.starts.append(call)
+        assert self.now <= self.first.setdefault(call, self.now) + self.within, "an attempt after `within`"
+        assert call.identity not in {one.identity for one in self.running}, "equal calls at once"
         call.attempts += 1
         self.calls[call] += 1
         call.began = self.now
@@ -343,7 +341,7 @@ class World:
         assert scheduler.hands_ahead or scheduler.handed <= self.workers, "more handed than workers"
         assert window.in_flight <= window.size, "window"
         if not scheduler.halted:
-            kept = sum(len(some) for stage in scheduler.stages for some in getattr(stage, "followers", {}).values())
+            kept = sum(len(some) for stage in scheduler.stages for some in getattr(stage, "_followers", {}).values())
             behind = sum(item.done for item in self.items[: window.arrived]) - window.emitted
             counted = scheduler.lanes.waiting + scheduler.handed + scheduler.resting + kept + behind
             assert window.pending == counted, "an item is lost"
@@ -390,9 +388,7 @@ class World:
         assert not self.queue, "calls are left"
         assert not self.running, "calls run on"
         for stage in scheduler.stages:
-            open_calls = {BreakerStage: "_periods", LimitsStage: "_open"}.get(type(stage), "open")
-            open_calls = getattr(stage, open_calls)
-            assert not open_calls, "a stage has a call that has ended"
+            assert not open_calls(stage), "a stage has a call that has ended"
         if self.limited is not None:
             lanes = {item.lane for item in self.items[: self.count]}
             for account in {account for lane in lanes for account in self.accounts(lane)}:
@@ -403,13 +399,12 @@ class World:
         if self.stopped is None and error is None:
             emitted = self.total - (sum(item.error is not None for item in self.items) if self.rules.drops else 0)
             assert len(self.taken) + len(self.output) == emitted, "an item is missing"
-            shares = any(isinstance(stage, Equals) for stage in scheduler.stages)
             for item in self.items:
-                assert item.done
-                wrong = item.error is None and (item.result - item.value) % (7 if shares else 10**9)
+                assert item.done, "not done"
+                wrong = item.error is None and (item.result - item.value) % self.modulo
                 assert not wrong, "a wrong result"
                 assert self.calls[item] <= self.times + 1 + item.deferrals, "too many calls"
-            if not (self.prioritised or self.misses or shares or self.limited):
+            if not (self.prioritised or self.misses or self.modulo < 10**9 or self.limited):
                 self.check_starts()
         if error is not None and self.stopped is None:
             assert self.rules.raises or isinstance(error, TooManyFailures)
@@ -431,6 +426,13 @@ class World:
             raise AssertionError("does not end")
         self.settle()
         self.check_end()
+
+
+def open_calls(stage):
+    """What a stage keeps of calls that have started."""
+    if isinstance(stage, WithinStage | EqualStage):
+        return ()
+    return getattr(stage, {BreakerStage: "_periods", LimitsStage: "_open"}.get(type(stage), "open"))
 
 
 def run(seed, has_limits=False):

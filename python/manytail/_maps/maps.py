@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
@@ -20,16 +21,19 @@ from manytail._timings import now
 
 from . import options as table
 from .engine.breaker import BreakerStage
+from .engine.equal import EqualStage
 from .engine.item import Item
 from .engine.lanes import Lanes
 from .engine.scheduler import Rules, Scheduler
 from .engine.stages import Stage
+from .engine.within import WithinStage
 from .errors import add_note, note_option, shortened
 from .limits.objects import Rate, checked_amount
 from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
 from .policies import Batch, Breaker, Judge, On, Retry
+from .results.identity import key as key_of
 from .runners.driver import Driver
 from .runners.inline import InlineDriver
 from .runners.threads import ThreadDriver
@@ -87,9 +91,8 @@ class Plan:
 
     def refuse_what_is_missing(self) -> None:
         options = self.options
-        missing: dict[str, Any] = {"batch": options.batch, "dedup": options.dedup}
-        missing |= {"workers": options.least or None, "fn": options.is_async or None}
-        missing |= {"retry.within": options.retry.within, "progress": options.progress or None}
+        missing: dict[str, Any] = {"batch": options.batch, "workers": options.least or None}
+        missing |= {"fn": options.is_async or None, "progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
                 raise NotImplementedError(name)
@@ -119,6 +122,7 @@ class Plan:
             timeout=options.timeout,
             deadline=options.deadline,
             defer=options.retry.defer,
+            within=math.inf if options.retry.within is None else options.retry.within,
             raises=options.errors == "raise",
             drops=options.errors == "drop",
             max_failures=math.inf if most is None else most,
@@ -137,7 +141,11 @@ class Plan:
     def stages(self) -> list[Stage]:
         """In their order, without that of the limits. An option that is not given adds none."""
         stages: list[Stage] = []
-        breaker = self.options.breaker
+        options, breaker = self.options, self.options.breaker
+        if options.dedup is not None:
+            stages.append(EqualStage(options.dedup))
+        if options.retry.within is not None:
+            stages.append(WithinStage(options.retry.within))
         if breaker is not None:
             stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
         return stages
@@ -149,11 +157,20 @@ class Plan:
         return kind(self.scheduler(), self.call_with, judge)
 
     def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
-        """The item of a value. What `key` or `priority` raises fails the item without a call. With a key it keeps its
-        place in the order."""
-        options = self.options
+        """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
+        keeps its place in the order."""
         item = Item(value, None, now(), number)
-        asked = "key"
+        try:
+            self.describe(item, value)
+            scheduler.lanes.assign(item)
+        except BaseException as error:
+            item.error = error
+            item.lane = scheduler.lanes.new()
+        return item
+
+    def describe(self, item: Item, value: Any) -> None:
+        """Set what the options compute from the value. Raises what `key` raises."""
+        options, asked = self.options, "key"
         try:
             if options.key is not None:
                 item.key = options.key(value)
@@ -163,17 +180,22 @@ class Plan:
             if options.has_costs:
                 asked = "cost"
                 item.costs = tuple([1.0 if limit.cost is None else cost_of(limit, value) for limit in options.limits])
-            asked = ""
-            scheduler.lanes.assign(item)
+            asked = "item_id"
+            if options.identifies:
+                item.identity = self.identity(value)
         except BaseException as error:
-            if asked:
-                note_option(error, asked)
+            note_option(error, asked)
+            if asked == "key":
+                raise
             item.error = error
-            if asked in ("priority", "cost"):
-                scheduler.lanes.assign(item)
-            else:
-                item.lane = scheduler.lanes.new()
-        return item
+
+    def identity(self, value: Any) -> str:
+        """The idempotency key of an item."""
+        options = self.options
+        if options.item_id is not None:
+            return key_of(options.item_id(value), "item_id")
+        option = "remember" if options.remember is not None else "dedup" if options.dedup is not None else "delivery"
+        return key_of(value, option, "; or item_id=, a function that makes one of them")
 
     def call_with(self, stack: ExitStack) -> Callable[[Item], Any]:
         """Set a worker up. Returns what it calls with each item.
@@ -213,7 +235,9 @@ class Plan:
 
     def delivery(self, item: Item) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
-        return Delivery(item.attempts, 0, item.key, item.last_error, names=self.options.spent_names)
+        identify = partial(str, item.identity) if self.options.identifies else partial(self.identity, item.value)
+        names = self.options.spent_names
+        return Delivery(item.attempts, 0, item.key, item.last_error, identify=identify, names=names)
 
     def result(self, item: Item) -> Any:
         """What the consumer gets for a finished item."""

@@ -323,8 +323,8 @@ class Options:
 
     @property
     def asks(self) -> bool:
-        """Whether an item is made with functions of the user."""
-        return self.key is not None or self.priority is not None or self.has_costs
+        """Whether an item is made with functions of the user, or has an idempotency key."""
+        return self.key is not None or self.priority is not None or self.has_costs or self.identifies
 
     # ------------------------------------------------------------------------------------------------ fatal errors
     @property

@@ -54,8 +54,8 @@ class Item:
     """One item of the input."""
 
     __slots__ = (
-        "attempts", "began", "begin_by", "costs", "deferrals", "deferred", "delivery", "done", "error", "fatal",
-        "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read",
+        "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done", "error",
+        "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read",
         "result", "value",
     )  # fmt: skip
 
@@ -64,6 +64,7 @@ class Item:
     began: Any  # when its last call began, by the clock of Timings; only if that has failed or was timed
     begin_by: float  # a worker that comes later gives the call back
     costs: tuple[float, ...] | None  # what it takes of each limit; None: 1 of each
+    deferral_error: Any  # of its last call that was deferred
     deferrals: int  # how often it was deferred
     deferred: float  # seconds that it was deferred for in all
     fatal: bool  # its error ends the map whatever `errors` says
@@ -99,8 +100,8 @@ class Item:
 
 
 UNSET = {
-    "began": None, "begin_by": math.inf, "costs": None, "deferrals": 0, "deferred": 0.0, "fatal": False, "hold": None,
-    "delivery": None, "last_error": None, "priority": 0,
+    "began": None, "begin_by": math.inf, "costs": None, "deferral_error": None, "deferrals": 0, "deferred": 0.0,
+    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0,
 }  # fmt: skip
 
 

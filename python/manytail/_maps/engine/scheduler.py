@@ -56,7 +56,8 @@ class Rules(NamedTuple):
     chooses: bool = False  # whether keys or priorities decide what starts next
     timeout: float | None = None
     deadline: float | None = None
-    defer: float = 600.0  # seconds, as of Retry
+    defer: float = math.inf  # seconds, as of Retry: if only deferrals happen for so long, the map fails
+    within: float = math.inf  # seconds, as of Retry
     raises: bool = True  # errors="raise"
     drops: bool = False  # errors="drop"
     max_failures: float = math.inf
@@ -100,6 +101,8 @@ class Scheduler:
         self._recalled_all = False  # asked for since the map was halted
         # Counts, which others read at any time.
         self.failures_that_end = 0  # failures that ended the map: not counted in `finished`
+        self.given_up = 0  # items that failed because they were deferred for too long
+        self._progress, self._deferring_since = -1, 0.0  # see `_note_deferral`
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
@@ -222,6 +225,7 @@ class Scheduler:
     def _ask(self, call: Call) -> tuple[Decision, Sequence[Stage]]:
         """GO if every stage says so. Otherwise the decision of the first one that does not, and the stages before it,
         which said GO, in reverse order."""
+        call.begin_by = math.inf
         for number, stage in enumerate(self.stages):
             decision = stage.before(call, self._now)
             if decision is not GO:
@@ -328,21 +332,22 @@ class Scheduler:
             self._book(call)
         self._running.pop(call, None)
         assert isinstance(call, Item)
-        kind = Kind.FAIL if self.expired else verdict.kind
-        if kind is Kind.FAIL:
+        verdict = self._in_time(call, verdict)
+        if verdict.pauses or verdict.kind is Kind.DEFER:
+            self._note_deferral(verdict)
+        if verdict.kind is Kind.FAIL:
             self.lanes.finished(call.lane)
             if verdict.pauses:
                 self._pause(call, self._now + verdict.seconds)
             self._tell_stages(call, Ended.FAILED)
-            if verdict.kind is not Kind.FAIL:  # the deadline has passed
-                verdict = Verdict(Kind.FAIL, error=self._deadline_exceeded())
             self._fail(call, verdict.error, verdict.fatal)
             return
         until = self._now + verdict.seconds
-        if kind is Kind.DEFER:
+        if verdict.kind is Kind.DEFER:
             call.attempts -= 1
             call.deferrals += 1
             call.deferred += verdict.seconds
+            call.deferral_error = verdict.error
             self.deferred += 1
             self._pause(call, until)
             self._tell_stages(call, Ended.DEFERRED)
@@ -352,6 +357,27 @@ class Scheduler:
             self._tell_stages(call, Ended.RETRIED)
         self.resting += 1
         heappush(self._timers, (until, next(self._numbers), call))
+
+    def _in_time(self, item: Item, verdict: Verdict) -> Verdict:
+        """The verdict, or a failure if there is no time for another call."""
+        if verdict.kind is Kind.FAIL:
+            return verdict
+        if self.expired:
+            return Verdict(Kind.FAIL, error=self._deadline_exceeded())
+        within = self.rules.within
+        if within == math.inf or self._now + verdict.seconds <= item.first_start + within:
+            return verdict
+        return verdict._replace(kind=Kind.FAIL, pauses=verdict.kind is Kind.DEFER)
+
+    def _note_deferral(self, verdict: Verdict) -> None:
+        """A call was deferred. Fail the map if nothing else has happened for as long as an item may be deferred: else
+        it would take that time for each of its items."""
+        progress = self.finished + self.retried - self.given_up
+        if progress != self._progress:
+            self._progress, self._deferring_since = progress, self._now
+        elif self._now - self._deferring_since > self.rules.defer:
+            self._fail_map(Fail(verdict.error))
+        self.given_up += verdict.kind is Kind.FAIL
 
     def _pause(self, call: Call, until: float) -> None:
         """The server said "not now": nothing of the call's lane starts before that time."""

@@ -15,6 +15,8 @@ not given adds no stage; a plain map has none. All or nothing: if a stage says a
     undo     the call does not start now: a later stage said no, or the worker came later than `begin_by`
     after    the call has ended; or a later stage refused it (Ended.REFUSED), which only those before that one are told
 
+`before` may lower `begin_by` of the call, which is infinite when the first stage is asked.
+
 Each call that got GO of every stage ends in exactly one of `undo` and `after`. A stage is called by the scheduler
 alone, one call at a time, with its clock's `now`. It runs no user code and takes no lock but that of a ledger.
 """
@@ -78,7 +80,8 @@ class Stage:
 
     __slots__ = ("_wake",)
 
-    paces = False  # whether it sets `begin_by` of calls
+    paces = False  # whether it lowers `begin_by` of calls
+    of_items = False  # it is asked for each item of a batch, and told of each; stages that are not come after it
 
     def __init__(self) -> None:
         self._wake: Callable[[Any], None] = _nobody

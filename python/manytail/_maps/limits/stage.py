@@ -86,7 +86,7 @@ class LimitsStage(Stage):
         if owner.woken:
             self._pass_wakes_on()
         if not isinstance(answer, (ledger.Wait, Never)):
-            call.begin_by = answer
+            call.begin_by = min(call.begin_by, answer)
             self._open[call] = accounts, costs
             return GO
         limit, cost = answer.account.limit, costs[accounts.index(answer.account)]

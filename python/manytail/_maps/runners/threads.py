@@ -417,4 +417,3 @@ class ThreadDriver(Driver):
         self.report(Failed(call, verdict))
         if verdict.kind is not Kind.FAIL or verdict.pauses:
             self.settle()  # otherwise this worker could take the next call of a lane that has just been paused
-
