@@ -482,7 +482,7 @@ def test_more_abandoned_calls_than_workers_fail_the_map() -> None:
     released = threading.Event()
     try:
         with pytest.raises(
-            RuntimeError, match=r"timeout: 3 calls run on after 0.02 s \(expected: at most workers, 2\)"
+            RuntimeError, match=r"timeout: 3 calls still run after 0.02 s \(expected: at most workers, 2\)"
         ):
             mapped(lambda item: released.wait(DEADLINE), range(10), workers=2, timeout=0.02, errors="drop")
     finally:

@@ -53,7 +53,7 @@ def test_what_a_block_spends_counts_instead_of_its_cost():
         block.spent(1)
         block.spent(euros=6, elsewhere=99)
     assert budget.used() == 6
-    with pytest.raises(BudgetExceeded, match="what is spent, 6, leaves less than the cost, 5"), budget(5):
+    with pytest.raises(BudgetExceeded, match="a cost of 5 does not fit; 6 is spent already"), budget(5):
         pass
     with budget(4), pytest.raises(RuntimeError, match="the caller already holds it"), budget(1):
         pass

@@ -352,7 +352,7 @@ def test_another_rate_is_logged_and_holds(sqlite, caplog):
 @each_use
 def test_a_database_that_stays_away_fails_the_map_before_a_call(away, mapped, use):
     shared, service = Shared(away, "a", outage_timeout=0.3), Service()
-    with pytest.raises(SharedUnavailable, match="away for"):
+    with pytest.raises(SharedUnavailable, match="unavailable for"):
         mapped(service, range(3), **use(shared))
     assert service.calls == []
 

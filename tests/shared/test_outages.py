@@ -118,7 +118,7 @@ def test_missing_rights(postgresql, server, caplog):
 # ---------------------------------------------------------------------------------------------------- outages
 def test_a_server_that_is_not_there(server, caplog):
     url = server.url().replace(str(server.port), "1")
-    with fails(SharedUnavailable, r"away for \d.*refused", caplog):
+    with fails(SharedUnavailable, r"unavailable for \d.*refused", caplog):
         Shared(url, "a", outage_timeout=0.3).remembered()
 
 
@@ -149,7 +149,7 @@ def test_a_server_that_goes_away_and_comes_back(own_server, mode, caplog):
     own_server.stop(mode)
     with caplog.at_level(logging.WARNING), Threads() as threads:
         recording = threads.start(store.record, {ID[::-1]: b"while away"})
-        wait_until(lambda: "database is away" in caplog.text)
+        wait_until(lambda: "database is unavailable" in caplog.text)
         ask, terms = Ask(b"rate:r", b"rate:r", b"h", 1.0), {b"rate:r": Terms(1.0, 1.0)}
         leasing = threads.start(store.exchange, 0.1, terms, [ask], [[(0, 1.0)]])
         own_server.start()
@@ -164,7 +164,7 @@ def test_a_server_that_stays_away(own_server, caplog):
     shared._store().record({ID: b"x"})
     own_server.stop()
     begin = time.monotonic()
-    with fails(SharedUnavailable, "away for", caplog):
+    with fails(SharedUnavailable, "unavailable for", caplog):
         shared.remembered()
     assert time.monotonic() - begin >= 0.5
     own_server.start()

@@ -554,7 +554,7 @@ def test_while_the_database_is_away_nothing_starts_and_then_it_goes_on(own_serve
     with caplog.at_level(logging.WARNING), Threads() as threads:
         task = threads.start(mapped, fn, range(200), remember=shared, workers=1, timeout=DEADLINE)
         stopped.wait()
-        wait_until(lambda: "is away" in caplog.text)
+        wait_until(lambda: "is unavailable" in caplog.text)
         own_server.start()
         assert task.result() == [f"result of {item}" for item in range(200)]
     assert sorted(service.calls) == list(range(200))

@@ -297,7 +297,7 @@ def test_a_handler_of_logging_that_raises_decides_nothing(sqlite, mapped, raisin
 @each_use
 def test_an_outage_ends_a_map_whatever_a_handler_of_logging_raises(away, mapped, use, raising):
     shared = Shared(away, "a", outage_timeout=0.1)
-    with pytest.raises(SharedUnavailable, match="away for"):
+    with pytest.raises(SharedUnavailable, match="unavailable for"):
         mapped(str, range(3), **use(shared))
 
 

@@ -332,7 +332,7 @@ class CallRunner(Runner):
             for one in begun:
                 del stuck[one]
         if call in stuck:
-            raise RuntimeError("a call from inside fn that would wait for itself (expected: submit, or more workers)")
+            raise RuntimeError("fn calls its own Caller and would wait for itself (expected: submit, or more workers)")
         self._awaited[call] = by
 
     def _can_begin(self, call: Call, stuck: set[Item]) -> bool:

@@ -389,7 +389,7 @@ class Budget(Limit):
     def refusal(self, cost: float) -> BaseException:
         account: Any = self._account
         spent = account.settled if self.shared is None else account.known_spent()
-        return BudgetExceeded(f"{self}: what is spent, {spent:g}, leaves less than the cost, {cost:g}")
+        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {spent:g} is spent already")
 
 
 class Concurrency(Limit):

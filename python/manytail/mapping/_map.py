@@ -465,7 +465,7 @@ class Results(Iterator[_R]):
         except BaseException:  # also after a result was taken, which is lost then
             self._stop()
             raise
-        raise ValueError("results already executing: another thread, or the call that this one interrupts, is in next")
+        raise ValueError("results already executing: next() runs in another thread, or was interrupted by this call")
 
     def _next(self) -> _R:
         if self._over:
@@ -615,7 +615,7 @@ class AsyncResults(AsyncIterator[_R]):
 
     async def __anext__(self) -> _R:
         if self._taking:
-            raise RuntimeError("results already executing: another task is in anext")
+            raise RuntimeError("results already executing: anext() runs in another task")
         if self._cancelled:
             raise RuntimeError("results are missing: a cancelled anext has ended the map (expected: no other one)")
         if self._over:

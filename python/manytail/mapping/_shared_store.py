@@ -147,10 +147,11 @@ class Store:
                 is_usual = isinstance(away, Locked) and now - begun < _shared_database.LOCK_WAIT
                 if since is None and not is_usual:
                     since = now
-                    _logs.warning("shared: the database is away: %s", away)
+                    _logs.warning("shared: the database is unavailable: %s", away)
                 left = math.inf if since is None else since + self._outage_timeout - now
                 if left <= 0 or give_up.is_set():
-                    raise SharedUnavailable(f"shared: the database was away for {now - begun:.1f} s: {away}") from None
+                    why = f"shared: the database was unavailable for {now - begun:.1f} s: {away}"
+                    raise SharedUnavailable(why) from None
             if is_usual:
                 give_up.wait(lock_pause)
                 lock_pause = min(2 * lock_pause, LONGEST_LOCK_PAUSE)

@@ -164,7 +164,7 @@ class ThreadWorkers:
             seconds = self._runner.options.timeout
             scheduler.fail(
                 RuntimeError(
-                    f"timeout: {len(self._abandoned)} calls run on after {seconds} s "
+                    f"timeout: {len(self._abandoned)} calls still run after {seconds} s "
                     f"(expected: at most workers, {self._limit})"
                 )
             )

@@ -138,9 +138,10 @@ class Store:
             begins, since = since is None and not is_usual, now if since is None and not is_usual else since
             left = math.inf if since is None else since + self._outage_timeout - now
             if left <= 0 or give_up.is_set():
-                raise SharedUnavailable(f"shared: the database was away for {now - begun:.1f} s: {away}") from None
+                why = f"shared: the database was unavailable for {now - begun:.1f} s: {away}"
+                raise SharedUnavailable(why) from None
             if begins:
-                _warn("shared: the database is away: %s", away)
+                _warn("shared: the database is unavailable: %s", away)
             if is_usual:
                 give_up.wait(lock_pause)
                 lock_pause = min(2 * lock_pause, LONGEST_LOCK_PAUSE)

@@ -234,7 +234,7 @@ class Budget(Limit):
         return (self.amount,), self._named()
 
     def refusal(self, cost: float) -> BaseException:
-        return BudgetExceeded(f"{self}: what is spent, {self.used():g}, leaves less than the cost, {cost:g}")
+        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {self.used():g} is spent already")
 
 
 class Concurrency(Limit):

@@ -211,7 +211,8 @@ class ThreadDriver(Driver):
         if len(self._abandoned) > self.scheduler.allowed:
             self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
             seconds, most = self.scheduler.rules.timeout, self.scheduler.allowed
-            text = f"timeout: {len(self._abandoned)} calls run on after {seconds} s (expected: at most workers, {most})"
+            text = f"timeout: {len(self._abandoned)} calls still run after {seconds} s"
+            text += f" (expected: at most workers, {most})"
             self.halted = True
             self.inbox.appendleft(Fail(RuntimeError(text)))
         else:
