@@ -11,10 +11,11 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
-from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
-from manytail._maps.engine.item import Item, Kind, Verdict
+from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Returned, Stop, Woken
+from manytail._maps.engine.item import Batch, Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Rules, Scheduler
 from manytail._maps.engine.stages import GO, Refuse, Stage, Wait
@@ -95,8 +96,9 @@ class Refuser(Stage):
         self.open = set()
 
     def before(self, call, now):
-        if call.value % 11 == 0 and not call.attempts:
-            return Refuse(KeyError(call.value))
+        items = call.items()
+        if items[0].value % 11 == 0 and not items[0].attempts:
+            return Refuse(KeyError(items[0].value), halves=len(items) > 1)
         self.open.add(call)
         return GO
 
@@ -132,6 +134,7 @@ class World:
     read: float = 0
     ended: bool = False
     stopped: Stop | None = None
+    splits: int = 0
     first: dict = field(default_factory=dict)  # call -> when it first began
     paused: Counter = field(default_factory=Counter)  # lane -> until when it pauses
     has_limits: bool = False
@@ -169,9 +172,12 @@ class World:
         if self.has_limits:
             self.limited = LimitsStage(limits_of(rng, self.keyed), None, {}, self.keyed, False)
             stages.append(self.limited)
+        self.size = rng.choice([2, 5]) if some(0.4) else 1  # items of a call
+        calls_items = self.workers * self.size
         self.rules = Rules(
             workers=self.workers,
-            max_in_flight=rng.choice([None, self.workers, 4 * self.workers]),
+            max_in_flight=rng.choice([None, calls_items, 4 * calls_items]),
+            calls_items=self.size,
             order=self.order,
             chooses=self.keyed or self.prioritised,
             timeout=3.0 if some(0.2) else None,
@@ -189,7 +195,10 @@ class World:
         )  # fmt: skip
         if some(0.3):
             stages.insert(sum(stage.of_items for stage in stages), BreakerStage(2, 1.5, rng.random() < 0.3))
-        self.scheduler = Scheduler(self.rules, lanes, stages)
+        batches = None
+        if self.size > 1:
+            batches = Batches(self.size, rng.choice([0.0, 1.0, 1e9]), self.order == "key")
+        self.scheduler = Scheduler(self.rules, lanes, stages, None, batches)
         for stage in stages:
             stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
         self.items = [self.item(number) for number in range(self.total)]
@@ -209,8 +218,11 @@ class World:
     def step(self):
         for event in self.inbox:
             if isinstance(event, Failed) and event.verdict.kind is Kind.DEFER:
-                lane = event.call.lane
-                self.paused[lane] = max(self.paused[lane], self.now + event.verdict.seconds)
+                self.pause(event.call.lane, event.verdict)
+            if isinstance(event, Returned):
+                for verdict in event.verdicts:
+                    if verdict is not None and verdict.kind is Kind.DEFER:
+                        self.pause(event.batch.lane, verdict)
         effects = self.scheduler.step(self.inbox, self.now)
         assert not (effects.start and (effects.recall or self.scheduler.halted)), "started while it recalls or ends"
         self.output.extend(effects.emit)
@@ -223,10 +235,13 @@ class World:
         for call, error in effects.cancel:
             began = self.running.pop(call, None)
             if began is None:
-                ends = [event.call if isinstance(event, (Failed, Missed)) else event for event in self.inbox]
+                ends = [getattr(event, "call", getattr(event, "batch", event)) for event in self.inbox]
                 assert call in ends, "cancelled what does not run"
                 continue
             assert isinstance(error, DeadlineExceeded) or began + self.rules.timeout <= self.now, "too early"
+            if isinstance(call, Batch) and isinstance(error, TimeoutError):
+                self.inbox.append(Returned(call, [Verdict(Kind.FAIL, error=error)] * len(call.members)))
+                continue
             later = isinstance(error, TimeoutError) and call.attempts <= self.times
             self.inbox.append(Failed(call, Verdict(Kind.RETRY if later else Kind.FAIL, 0.1 if later else 0.0, error)))
         self.read = max(self.read, effects.read)
@@ -234,15 +249,28 @@ class World:
         self.ended = effects.ended
         self.check()
 
-    def check_start(self, item):
-        assert not item.done, "handed after it was done"
-        assert item not in self.queue, "handed twice"
-        assert item not in self.running, "handed while it runs"
-        assert self.paused[item.lane] <= self.now, "handed while its lane pauses"
-        if item.lane.breaker is not None:
-            assert item.lane.breaker.until <= self.now, "handed while the breaker is open"
-        assert not item.known, "a call of an item whose result is recorded"
-        assert item.error is None, "a call of an item that has failed"
+    def pause(self, lane, verdict):
+        self.paused[lane] = max(self.paused[lane], self.now + verdict.seconds)
+
+    def check_start(self, call):
+        assert call not in self.queue, "handed twice"
+        assert call not in self.running, "handed while it runs"
+        assert self.paused[call.lane] <= self.now, "handed while its lane pauses"
+        if call.lane.breaker is not None:
+            assert call.lane.breaker.until <= self.now, "handed while the breaker is open"
+        assert isinstance(call, Batch) == (self.size > 1), "an item is no batch"
+        assert 1 <= len(call.items()) <= self.size, "the size of a batch"
+        for item in call.items():
+            assert not item.done, "handed after it was done"
+            assert item not in self.members(), "an item of two calls"
+            assert item.lane is call.lane, "the items of a batch have one lane"
+            assert item.priority == call.priority or self.order == "key", "the items of a batch have one priority"
+            assert not item.known, "a call of an item whose result is recorded"
+            assert item.error is None, "a call of an item that has failed"
+
+    def members(self):
+        """The items that are handed or called."""
+        return {item for call in (*self.queue, *self.running) for item in call.items()}
 
     def settle(self):
         for _ in range(1_000):
@@ -290,12 +318,17 @@ class World:
             self.misses = True  # so calls of its key need not start in input order
             self.inbox.append(Missed(call))
             return
-        if not self.calls[call]:
-            self.starts.append(call)
-        assert self.now <= self.first.setdefault(call, self.now) + self.within, "an attempt after `within`"
-        assert call.identity not in {one.identity for one in self.running}, "equal calls at once"
-        call.attempts += 1
-        self.calls[call] += 1
+        equal = {item.identity for one in self.running for item in one.items()}
+        for item in call.items():
+            if not self.calls[item]:
+                self.starts.append(item)
+            assert self.now <= self.first.setdefault(item, self.now) + self.within, "an attempt after `within`"
+            assert item.identity not in equal, "equal calls at once"
+            equal.add(item.identity)
+            item.attempts += 1
+            self.calls[item] += 1
+        if isinstance(call, Batch):
+            call.attempts += 1
         call.began = self.now
         self.running[call] = self.now
         if self.per_key:
@@ -304,17 +337,27 @@ class World:
     def end_call(self):
         call = self.rng.choice(list(self.running))
         del self.running[call]
+        if isinstance(call, Item):
+            verdict = self.verdict(call, call.attempts)
+            self.inbox.append(call if verdict is None else Failed(call, verdict))
+        elif self.rng.random() < self.failure_rate / 2:
+            kind = Kind.RETRY if call.attempts <= self.times else Kind.SPLIT if len(call.members) > 1 else Kind.FAIL
+            self.splits += kind is Kind.SPLIT
+            self.inbox.append(Failed(call, Verdict(kind, self.rng.choice([0.0, 1.0]), RuntimeError())))
+        else:
+            verdicts = [self.verdict(item, call.attempts) for item in call.members]
+            self.inbox.append(Returned(call, verdicts))
+
+    def verdict(self, item, attempts):
+        """How the call of an item ends. None: it has a result."""
         chance = self.rng.random()
         if chance < self.deferral_rate:
-            verdict = Verdict(Kind.DEFER, self.rng.choice([0.0, 0.5, 2.0]), OSError())
-        elif chance < self.deferral_rate + self.failure_rate:
-            kind = Kind.RETRY if call.attempts <= self.times else Kind.FAIL
-            verdict = Verdict(kind, self.rng.choice([0.0, 1.0]), RuntimeError(call.value))
-        else:
-            call.result = call.value
-            self.inbox.append(call)
-            return
-        self.inbox.append(Failed(call, verdict))
+            return Verdict(Kind.DEFER, self.rng.choice([0.0, 0.5, 2.0]), OSError())
+        if chance < self.deferral_rate + self.failure_rate:
+            kind = Kind.RETRY if attempts <= self.times else Kind.FAIL
+            return Verdict(kind, self.rng.choice([0.0, 1.0]), RuntimeError(item.value))
+        item.result = item.value
+        return None
 
     def consume(self):
         number = self.rng.randint(1, len(self.output))
@@ -343,11 +386,26 @@ class World:
         if not scheduler.halted:
             kept = sum(len(some) for stage in scheduler.stages for some in getattr(stage, "_followers", {}).values())
             behind = sum(item.done for item in self.items[: window.arrived]) - window.emitted
-            counted = scheduler.lanes.waiting + scheduler.handed + scheduler.resting + kept + behind
+            waiting = scheduler.lanes.waiting
+            if self.size > 1:
+                lanes = {item.lane for item in self.items[: self.count]}
+                lingering = scheduler._batches._lingering
+                waits = [*lingering, *(each for lane in lanes for each in calls_of(lane))]
+                assert waiting == len(waits) - len(lingering)
+                waiting = sum(len(call.members) for call in waits)
+                assert scheduler.handed_items == sum(len(call.items()) for call in self.open_calls())
+            handed = scheduler.handed_items if self.size > 1 else scheduler.handed
+            counted = waiting + handed + scheduler.resting + kept + behind
             assert window.pending == counted, "an item is lost"
         self.check_limits()
         for lane in {item.lane for item in self.items[: self.count]}:
             assert not self.per_key or 0 <= lane.held <= self.per_key, "slots"
+
+    def open_calls(self):
+        """What is handed, as the scheduler sees it: also calls whose ends wait in the inbox."""
+        events = [getattr(event, "call", getattr(event, "batch", event)) for event in self.inbox]
+        recalled = [call for event in self.inbox if isinstance(event, Recalled) for call in event.calls]
+        return [*self.queue, *self.running, *recalled, *(one for one in events if isinstance(one, Item | Batch))]
 
     def check_limits(self):
         """A Concurrency and a Budget hold, whatever is handed and runs."""
@@ -403,8 +461,9 @@ class World:
                 assert item.done, "not done"
                 wrong = item.error is None and (item.result - item.value) % self.modulo
                 assert not wrong, "a wrong result"
-                assert self.calls[item] <= self.times + 1 + item.deferrals, "too many calls"
-            if not (self.prioritised or self.misses or self.modulo < 10**9 or self.limited):
+                most = (self.times + 1) * (self.size if self.splits else 1) + item.deferrals
+                assert self.calls[item] <= most, "too many calls"
+            if not (self.prioritised or self.misses or self.modulo < 10**9 or self.limited or self.size > 1):
                 self.check_starts()
         if error is not None and self.stopped is None:
             assert self.rules.raises or isinstance(error, TooManyFailures)
@@ -426,6 +485,14 @@ class World:
             raise AssertionError("does not end")
         self.settle()
         self.check_end()
+
+
+def calls_of(lane):
+    """The calls that wait in a lane."""
+    waits = []
+    for queue in (lane.again, lane.waiting):
+        waits += queue if isinstance(queue, deque) else [entry[2] for entry in queue._heap]
+    return waits
 
 
 def open_calls(stage):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
@@ -20,9 +19,11 @@ from manytail._progress import Meter
 from manytail._timings import now
 
 from . import options as table
+from .engine.batches import Batches
 from .engine.breaker import BreakerStage
 from .engine.equal import EqualStage
-from .engine.item import Item
+from .engine.item import Batch as Members
+from .engine.item import Call, Item
 from .engine.lanes import Lanes
 from .engine.scheduler import Rules, Scheduler
 from .engine.stages import Stage
@@ -32,11 +33,12 @@ from .limits.objects import Rate, checked_amount
 from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
-from .policies import Batch, Breaker, Judge, On, Retry
+from .policies import Batch, Breaker, On, Retry
 from .results.identity import key as key_of
 from .runners.driver import Driver
 from .runners.inline import InlineDriver
 from .runners.threads import ThreadDriver
+from .verdicts import Judge, batch_result
 
 _R = TypeVar("_R")
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
@@ -91,7 +93,7 @@ class Plan:
 
     def refuse_what_is_missing(self) -> None:
         options = self.options
-        missing: dict[str, Any] = {"batch": options.batch, "workers": options.least or None}
+        missing: dict[str, Any] = {"workers": options.least or None}
         missing |= {"fn": options.is_async or None, "progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
@@ -130,7 +132,10 @@ class Plan:
             delivers=options.wants_delivery,
             settled=(options.settled_limit and options.settled_limit.name) or "",
         )
-        return Scheduler(rules, lanes, self.stages() + ([] if limits is None else [limits]), spent)
+        batches = None
+        if options.batch is not None:
+            batches = Batches(options.batch.size, options.batch.linger, options.order == "key")
+        return Scheduler(rules, lanes, self.stages() + ([] if limits is None else [limits]), spent, batches)
 
     def limits(self, spent: dict[str, float]) -> LimitsStage | None:
         options = self.options
@@ -197,8 +202,8 @@ class Plan:
         option = "remember" if options.remember is not None else "dedup" if options.dedup is not None else "delivery"
         return key_of(value, option, "; or item_id=, a function that makes one of them")
 
-    def call_with(self, stack: ExitStack) -> Callable[[Item], Any]:
-        """Set a worker up. Returns what it calls with each item.
+    def call_with(self, stack: ExitStack) -> Callable[[Any], Any]:
+        """Set a worker up. Returns what it calls with each item, or batch of items.
 
         An error of fn refers to the frames of its callers. None of these holds the item, which will hold the error:
         such a cycle would keep all that fn worked on until the collector comes."""
@@ -206,6 +211,8 @@ class Plan:
         resource = enter_setup(stack, options.setup)
         if options.own_resource:
             resource = {}
+        if options.batch is not None:
+            return self.call_batches_with(resource)
         if options.wants_delivery:
 
             def deliver(item: Item) -> Any:
@@ -233,11 +240,35 @@ class Plan:
 
         return call
 
-    def delivery(self, item: Item) -> Delivery:
+    def call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        fn, delivers = self.fn, self.options.wants_delivery
+
+        def call(batch: Members) -> Any:
+            values = batch.begin()
+            try:
+                with self.delivery(batch) if delivers else nullcontext() as delivery:
+                    batch.delivery = delivery
+                    extra = {"delivery": delivery, **resource} if delivers else resource
+                    return batch_result(refuse_awaitable(fn(values, **extra)), len(values))
+            finally:
+                del batch
+
+        return call
+
+    def delivery(self, call: Call) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
-        identify = partial(str, item.identity) if self.options.identifies else partial(self.identity, item.value)
+        items, batch = call.items(), isinstance(call, Members)
+        last = max(items, key=lambda item: item.attempts)
+        ids, values = [], [item.value for item in items]
+        if self.options.identifies:
+            ids = [item.identity for item in items]
+
+        def identify() -> Any:
+            keys = ids or list(map(self.identity, values))
+            return keys if batch else keys[0]
+
         names = self.options.spent_names
-        return Delivery(item.attempts, 0, item.key, item.last_error, identify=identify, names=names)
+        return Delivery(last.attempts, 0, last.key, last.last_error, batch=batch, identify=identify, names=names)
 
     def result(self, item: Item) -> Any:
         """What the consumer gets for a finished item."""

@@ -1,29 +1,21 @@
 """What a map does after failures, and how it forms batches: `Retry`, `Breaker` and `Batch`. Frozen values.
 
-Each field of a class stands once, with its default and its check. `Judge` applies a Retry to an error. It runs the
-user's functions, so a worker calls it, without a lock.
+Each field of a class stands once, with its default and its check. `verdicts` applies them to errors.
 """
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from manytail._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
 
-from .engine.item import Call, Item, Kind, Verdict
-from .errors import add_note, asked, set_cause
 from .http import answer_of, check_statuses
 from .outcomes import RetryLater
 
 On = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool | RetryLater]
 Backoff = float | Callable[[int, BaseException], float]
-DEFERRAL, SHORTEST = 0.1, 0.001  # seconds that a deferred item waits at first: where `backoff` is a function; at least
 
 
 # ---------------------------------------------------------------------------------------------------- checks
@@ -181,84 +173,3 @@ class Batch(Policy):
 
     size: int = field(kw_only=False, metadata=by(whole, low=1))
     linger: float = field(default=0.0, metadata=by(finite))
-
-
-# ---------------------------------------------------------------------------------------------------- verdicts
-class Judge:
-    """What follows from the error of a call."""
-
-    def __init__(
-        self,
-        retry: Retry,
-        fatal: On = (),
-        never_retry: tuple[type[BaseException], ...] = (),
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        """never_retry: errors that no Retry names. chance: a random number in [0, 1), which spreads waits."""
-        self._retry, self._fatal, self._never_retry, self._chance = retry, fatal, never_retry, chance
-
-    def __call__(self, call: Call, error: BaseException) -> Verdict:
-        """Runs the user's `fatal`, `on` and `backoff`. What one of them raises fails the call."""
-        assert isinstance(call, Item)
-        try:
-            return self._judge(call, error, call.attempts)
-        except BaseException as wrong:
-            if wrong is not error:
-                set_cause(wrong, error)
-            kinds = self._fatal if isinstance(self._fatal, (type, tuple)) else ()
-            return Verdict(Kind.FAIL, error=wrong, fatal=isinstance(wrong, kinds))
-
-    def _judge(self, item: Item, error: BaseException, attempt: int) -> Verdict:
-        retry = self._retry
-        if isinstance(error, RetryLater):
-            return self._defer(item, error, error)
-        if self._is_fatal(error):
-            return Verdict(Kind.FAIL, error=error, fatal=True)
-        if isinstance(error, self._never_retry) or (attempt > retry.times and not callable(retry.on)):
-            return Verdict(Kind.FAIL, error=error)
-        # A callable is also asked after the last attempt: it may defer the item.
-        found = asked("retry: on", retry.answer, error)
-        if isinstance(found, RetryLater):
-            return self._defer(item, found, error)
-        if attempt > retry.times or not found:
-            return Verdict(Kind.FAIL, error=error)
-        if callable(retry.backoff):
-            wait = asked("retry: backoff", retry.backoff, attempt, error)
-            return Verdict(Kind.RETRY, checked_seconds(f"backoff: for attempt {attempt}", wait), error)
-        return Verdict(Kind.RETRY, self._backoff(retry.backoff, attempt - 1), error)
-
-    def _is_fatal(self, error: BaseException) -> bool:
-        return bool(asked("fatal", answer, self._fatal, error))
-
-    def _backoff(self, first: float, doublings: int) -> float:
-        wait = min(first * 2.0 ** min(doublings, 1_000), self._retry.max_backoff)
-        return wait * (0.5 + self._chance() / 2)
-
-    def _defer(self, item: Item, later: RetryLater, error: BaseException) -> Verdict:
-        """The verdict for a call that asks to be made later; error: what it raised. The waits of an item double with
-        each deferral, as those of a backoff do: what a server asks for may be 0, for ever."""
-        retry = self._retry
-        after, longest = checked_seconds("RetryLater.after", later.after), retry.defer
-        first = DEFERRAL if callable(retry.backoff) else max(retry.backoff, SHORTEST)
-        wait = max(after, self._backoff(first, item.deferrals))
-        if item.deferred + wait <= longest:
-            return Verdict(Kind.DEFER, wait, error)
-        if after > longest:  # nothing pauses for a quota that is spent for days
-            note_wait(error, after, longest)
-        fatal = error is later and self._is_fatal(error)
-        return Verdict(Kind.FAIL, 0.0 if after > longest else after, error, fatal, pauses=after <= longest)
-
-
-def note_wait(error: BaseException, after: float, longest: float) -> None:
-    """Say in the error of an item when its server wants to be asked again, which is too late for it. longest: `defer`
-    of the Retry."""
-    at = ""
-    with suppress(OverflowError):
-        at = f", at {datetime.now(UTC) + timedelta(seconds=after):%Y-%m-%d %H:%M:%S} UTC"
-    add_note(error, f"manytail: to be called again in {after:g} s{at} (expected: within the {longest:g} s of defer)")
-
-
-def checked_seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name}: {value!r} (expected: seconds, a finite number >= 0)")
-    return float(value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -54,9 +54,9 @@ class Item:
     """One item of the input."""
 
     __slots__ = (
-        "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done", "error",
-        "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number", "priority", "read",
-        "result", "value",
+        "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done",
+        "error", "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number",
+        "priority", "read", "result", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -111,7 +111,10 @@ class Batch:
     `attempts` counts the calls of the batch. A part that is called again goes on counting; a half of a split batch
     begins at 0."""
 
-    __slots__ = ("attempts", "began", "begin_by", "delivery", "hold", "lane", "members", "priority", "result")
+    __slots__ = (
+        "attempts", "began", "begin_by", "delivery", "has_slot", "hold", "lane", "members", "priority", "result",
+        "verdicts",
+    )  # fmt: skip
 
     hold: Any
 
@@ -124,9 +127,17 @@ class Batch:
         self.begin_by = math.inf
         self.result: Any = None  # what fn returned: one element for each member
         self.delivery: Any = None
+        self.has_slot = True  # whether it keeps a slot of its lane while it rests
+        self.verdicts: Sequence[Verdict | None] = ()  # of its last call, if each item has one of its own
 
     def items(self) -> list[Item]:
         return self.members
+
+    def begin(self) -> list[Any]:
+        """Its call begins. Returns the values for fn."""
+        for item in self.members:
+            item.attempts += 1
+        return [item.value for item in self.members]
 
 
 Call = Item | Batch  # what a worker takes

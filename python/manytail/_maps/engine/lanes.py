@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -165,16 +165,16 @@ class Lanes:
         self._limit = max(IDLE_LIMIT, 2 * len(self._lanes))
 
     # ------------------------------------------------------------------------------------------------ calls come
-    def admit(self, items: list[Item]) -> None:
-        """New items."""
-        self.waiting += len(items)
+    def admit(self, calls: Sequence[Call]) -> None:
+        """New items, or batches of them."""
+        self.waiting += len(calls)
         if self._queue is Fifo and self.lone is not None:
-            self.lone.waiting.extend(items)
+            self.lone.waiting.extend(calls)
             self._update(self.lone)
             return
-        for item in items:
-            lane = item.lane
-            lane.waiting.add(item)
+        for call in calls:
+            lane = call.lane
+            lane.waiting.add(call)
             if lane.entry is None or self._levelled:
                 self._update(lane)
 
@@ -252,15 +252,6 @@ class Lanes:
         elif self._levelled or not (lane.again or (lane.waiting and lane.held < self._per_key)):
             self._update(lane)
         return call
-
-    def take_more(self, lane: Lane, number: int, priority: float) -> list[Item]:
-        """Take out up to so many waiting items, for a batch that has a slot: the first ones, of that priority."""
-        items: list[Item] = []
-        while len(items) < number and lane.waiting and lane.waiting.first().priority == priority:
-            items.append(lane.waiting.take())
-        self.waiting -= len(items)
-        self._update(lane)
-        return items
 
     def take_all(self) -> list[Call]:
         """Where there is one lane that has no limits: take out everything that may start."""

@@ -23,7 +23,8 @@ is emitted. Then the step sets Effects.ended. `expired`: the deadline has passed
 those that arrive later too.
 
 Invariants, after each step until the map is halted
-    window.pending = lanes.waiting + handed + resting + kept by stages + done and not emitted   (in items, not calls)
+    window.pending = lanes.waiting + batches that linger + handed + resting + kept by stages + done and not emitted
+                     (in items, not calls)
     handed <= allowed, unless hands_ahead
     an item is emitted once, in the order of the map
     each stage that said GO to a call gets one `undo` or `after` for it
@@ -39,8 +40,9 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from ..outcomes import DeadlineExceeded, TooManyFailures
-from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Stop, Woken
-from .item import Call, Ended, Item, Kind, Lane, Verdict, said_by
+from .batches import Batches, copies, ended_as
+from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Returned, Stop, Woken
+from .item import Batch, Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
 from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
 from .window import Window
@@ -66,22 +68,36 @@ class Rules(NamedTuple):
     settled: str = ""  # the name of the limit that `Delivery.spent` means without one
 
 
+ENDED = {Kind.RETRY: Ended.RETRIED, Kind.DEFER: Ended.DEFERRED, Kind.FAIL: Ended.FAILED}
+
+
 class Scheduler:
     """One run of one map."""
 
     def __init__(
-        self, rules: Rules, lanes: Lanes, stages: Sequence[Stage] = (), spent: dict[str, float] | None = None
+        self,
+        rules: Rules,
+        lanes: Lanes,
+        stages: Sequence[Stage] = (),
+        spent: dict[str, float] | None = None,
+        batches: Batches | None = None,
     ) -> None:
-        """spent: counts what calls took, by names."""
+        """spent: counts what calls took, by names. batches: forms them; None: the calls are of items."""
         self.rules = rules
         self.spent = {} if spent is None else spent
         self._delivers = rules.delivers
         self.lanes = lanes
         self.stages = tuple(stages)
+        self._batches = batches
+        self.batched = batches is not None
+        # Those that are asked for each item of a batch, and those that are asked for a call.
+        self._of_items = () if batches is None else tuple(stage for stage in stages if stage.of_items)
+        self._of_calls = self.stages[len(self._of_items) :]
+        self.handed_items = 0  # only where calls are batches
         self.window = Window(rules.max_in_flight, rules.workers * rules.calls_items)
         self.allowed = rules.workers
         self._timed = rules.timeout is not None or rules.deadline is not None
-        self.hands_ahead = not (self.stages or self._timed or rules.chooses)
+        self.hands_ahead = not (self.stages or self._timed or rules.chooses or batches is not None)
         self.handed = 0  # calls
         self.resting = 0  # items
         self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, by when each is due
@@ -106,8 +122,8 @@ class Scheduler:
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
-            Recalled: self._recalled, Woken: self._woken, InputEnded: self._end_input, Fail: self._fail_map,
-            Stop: self._stop,
+            Recalled: self._recalled, Returned: self._returned, Woken: self._woken, InputEnded: self._end_input,
+            Fail: self._fail_map, Stop: self._stop,
         }  # fmt: skip
         self._now = 0.0
         self._effects = Effects()
@@ -121,6 +137,8 @@ class Scheduler:
             handlers[type(event)](event)
         self._tick()
         if not self.halted and not self.expired and not effects.recall:
+            if self._batches is not None:
+                self._release(self._batches)
             self._start()
         if self._line is not None:
             self._emit_line(self._line)
@@ -157,7 +175,13 @@ class Scheduler:
             for item in to_call:
                 self._fail(item, self._deadline_exceeded())
         elif not self.halted:
-            self.lanes.admit(to_call)
+            self.lanes.admit(to_call if self._batches is None else self._batches.add(to_call, self._now))
+
+    def _release(self, batches: Batches) -> None:
+        """Put batches into their lanes that need not linger any longer."""
+        until = math.inf if self.input_ended or self.window.is_full else self._now
+        if batches.due < math.inf and batches.due <= until:
+            self.lanes.admit(batches.release(until))
 
     def _finish_uncalled(self, items: list[Item]) -> None:
         """Items that arrived with an error, or with their recorded result."""
@@ -180,7 +204,8 @@ class Scheduler:
         the consumer has items to take: a larger window would only cost memory."""
         window = self.window
         idle = self.handed < self.allowed and self.lanes.next() is None
-        if idle and not window.untaken and window.pending > self.handed + self.resting and not self._lone_rests():
+        called = self.resting + (self.handed if self._batches is None else self.handed_items)
+        if idle and not window.untaken and window.pending > called and not self._lone_rests():
             window.grow()
 
     def _lone_rests(self) -> bool:
@@ -204,17 +229,49 @@ class Scheduler:
             lane = lanes.next()
             if lane is None:
                 return
-            if self.stages:
-                call = lanes.first(lane)
-                decision, granted = self._ask(call)
-                if decision is not GO:
-                    if self._carry_out(lane, call, decision, granted):
-                        return
-                    continue
-            self._hand(lanes.take(lane))
+            if self.stages or self._batches is not None:
+                if self._try(lane, lanes.first(lane)):
+                    return
+            else:
+                self._hand(lanes.take(lane))
+
+    def _try(self, lane: Lane, call: Call) -> bool:
+        """Start the lane's first call, if the stages say so. Returns whether no other call may start now."""
+        refused = self._choose(call) if isinstance(call, Batch) else []
+        blocked = False
+        if isinstance(call, Batch) and not call.members:
+            self._take(lane)
+            self.lanes.finished(lane)
+        else:
+            decision, granted = self._ask(call, self._of_calls)
+            if decision is GO:
+                self._hand(self._take(lane))
+            else:
+                blocked = self._carry_out(lane, call, decision, granted)
+        for item, one, said_go in refused:  # last: this may let other calls of the lane come first
+            self._answer(item, one, said_go)
+        return blocked or self.halted
+
+    def _choose(self, batch: Batch) -> list[tuple[Item, Decision, Sequence[Stage]]]:
+        """Ask the stages of items for each item of the batch. It loses those that do not go, which are returned."""
+        if not self._of_items:
+            batch.begin_by = math.inf
+            return []
+        asked = [(item, *self._ask(item, self._of_items)) for item in batch.members]
+        batch.members = [item for item, decision, _ in asked if decision is GO]
+        batch.begin_by = min([item.begin_by for item in batch.members], default=math.inf)
+        return [one for one in asked if one[1] is not GO]
+
+    def _take(self, lane: Lane) -> Call:
+        call = self.lanes.take(lane)
+        if isinstance(call, Batch) and self._batches is not None:
+            self._batches.close(call)
+        return call
 
     def _hand(self, call: Call) -> None:
         self.handed += 1
+        if self._batches is not None:
+            self.handed_items += len(call.items())
         if self._timed:
             call.began = None
             self._running[call] = self._now + (self.rules.timeout or math.inf)
@@ -222,41 +279,66 @@ class Scheduler:
             self.lanes.started(call.lane, self._now)
         self._effects.start.append(call)
 
-    def _ask(self, call: Call) -> tuple[Decision, Sequence[Stage]]:
+    def _ask(self, call: Call, stages: Sequence[Stage]) -> tuple[Decision, Sequence[Stage]]:
         """GO if every stage says so. Otherwise the decision of the first one that does not, and the stages before it,
         which said GO, in reverse order."""
-        call.begin_by = math.inf
-        for number, stage in enumerate(self.stages):
+        if isinstance(call, Item):  # of a batch it is known from the items
+            call.begin_by = math.inf
+        for number, stage in enumerate(stages):
             decision = stage.before(call, self._now)
             if decision is not GO:
-                return decision, self.stages[:number][::-1]
+                return decision, stages[:number][::-1]
         return GO, ()
 
     def _carry_out(self, lane: Lane, call: Call, decision: Decision, granted: Sequence[Stage]) -> bool:
         """Carry out what a stage said of the first call of the lane, other than GO. granted: the stages that said GO
         before it. Returns whether no other call may start now."""
-        if not isinstance(decision, Refuse):
-            for stage in granted:
-                stage.undo(call, self._now)
+        halves = isinstance(decision, Refuse) and decision.halves
+        if isinstance(decision, Wait) or halves:
+            self._undo(call, granted)
         if isinstance(decision, Wait):
             if not decision.of_lane:
                 self._blocked_until = decision.until
                 return True
             self.lanes.rest(lane, decision.until)
             return False
-        self.lanes.take(lane)
-        assert isinstance(call, Item)
+        self._take(lane)
+        if isinstance(call, Batch) and halves:
+            self._split(call, call.attempts)
+            return False
         self.lanes.finished(lane)
-        if isinstance(decision, Refuse):
+        if isinstance(call, Item):
+            self._answer(call, decision, granted)
+        else:
+            assert isinstance(decision, Refuse)
             self._tell(granted, call, Ended.REFUSED)
-        if decision is not KEEP:
-            self._apply(call, decision)
+            for item, error in zip(call.members, copies(decision.error, len(call.members)), strict=True):
+                self._answer(item, Refuse(error), self._of_items[::-1])
         return self.halted
+
+    def _undo(self, call: Call, granted: Sequence[Stage]) -> None:
+        """The call does not start now. granted: what said GO to it, in reverse order."""
+        for stage in granted:
+            stage.undo(call, self._now)
+        if isinstance(call, Batch):
+            for stage in self._of_items[::-1]:
+                for item in call.members:
+                    stage.undo(item, self._now)
+
+    def _answer(self, item: Item, decision: Decision, granted: Sequence[Stage]) -> None:
+        """The item is not called. granted: the stages that said GO before one decided so."""
+        if isinstance(decision, Refuse):
+            self._tell(granted, item, Ended.REFUSED)
+        else:
+            for stage in granted:
+                stage.undo(item, self._now)
+        if decision is not KEEP:
+            self._apply(item, decision)
 
     def _apply(self, item: Item, decision: Any) -> None:
         """What a stage says of an item that is in no lane."""
         if decision is GO:
-            self.lanes.readmit(item)
+            self.lanes.readmit(item if self._batches is None else Batch([item]))
         elif isinstance(decision, Answer):
             item.result = decision.result
             self.remembered += 1
@@ -281,10 +363,8 @@ class Scheduler:
         self._take_back(event.call)
 
     def _take_back(self, call: Call) -> None:
-        self.handed -= 1
-        self._running.pop(call, None)
-        for stage in reversed(self.stages):
-            stage.undo(call, self._now)
+        self._left(call)
+        self._undo(call, self._of_calls[::-1])
         if self.expired:
             for item in call.items():
                 self._fail(item, self._deadline_exceeded())
@@ -313,9 +393,16 @@ class Scheduler:
             if name := name or self.rules.settled:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
+    def _left(self, call: Call) -> None:
+        """The call is not handed any longer."""
+        self.handed -= 1
+        self._running.pop(call, None)
+        if self._batches is not None:
+            self.handed_items -= len(call.items())
+
     def _tell_stages(self, call: Call, ended: Ended) -> None:
         self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
-        self._tell(self.stages, call, ended)
+        self._tell(self._of_calls, call, ended)
 
     def _tell(self, stages: Sequence[Stage], call: Call, ended: Ended) -> None:
         for stage in stages:
@@ -327,12 +414,13 @@ class Scheduler:
 
     def _failed(self, event: Failed) -> None:
         call, verdict = event
-        self.handed -= 1
         if self._delivers:
             self._book(call)
-        self._running.pop(call, None)
-        assert isinstance(call, Item)
-        verdict = self._in_time(call, verdict)
+        self._left(call)
+        verdict = self._in_time(call.items(), verdict)
+        if isinstance(call, Batch):
+            self._batch_failed(call, verdict)
+            return
         if verdict.pauses or verdict.kind is Kind.DEFER:
             self._note_deferral(verdict)
         if verdict.kind is Kind.FAIL:
@@ -342,32 +430,102 @@ class Scheduler:
             self._tell_stages(call, Ended.FAILED)
             self._fail(call, verdict.error, verdict.fatal)
             return
-        until = self._now + verdict.seconds
+        self._note_end(call, verdict)
         if verdict.kind is Kind.DEFER:
-            call.attempts -= 1
-            call.deferrals += 1
-            call.deferred += verdict.seconds
-            call.deferral_error = verdict.error
-            self.deferred += 1
-            self._pause(call, until)
-            self._tell_stages(call, Ended.DEFERRED)
-        else:
-            call.last_error = verdict.error
-            self.retried += 1
-            self._tell_stages(call, Ended.RETRIED)
-        self.resting += 1
-        heappush(self._timers, (until, next(self._numbers), call))
+            self._pause(call, self._now + verdict.seconds)
+        self._tell_stages(call, ENDED[verdict.kind])
+        self._rest(call, verdict.seconds)
 
-    def _in_time(self, item: Item, verdict: Verdict) -> Verdict:
+    def _in_time(self, items: Sequence[Item], verdict: Verdict) -> Verdict:
         """The verdict, or a failure if there is no time for another call."""
         if verdict.kind is Kind.FAIL:
             return verdict
         if self.expired:
             return Verdict(Kind.FAIL, error=self._deadline_exceeded())
-        within = self.rules.within
-        if within == math.inf or self._now + verdict.seconds <= item.first_start + within:
+        within, then = self.rules.within, self._now + verdict.seconds
+        if within == math.inf or any(then <= item.first_start + within for item in items):
             return verdict
         return verdict._replace(kind=Kind.FAIL, pauses=verdict.kind is Kind.DEFER)
+
+    def _note_end(self, item: Item, verdict: Verdict) -> None:
+        """The item will be called again."""
+        if verdict.kind is Kind.DEFER:
+            item.attempts -= 1
+            item.deferrals += 1
+            item.deferred += verdict.seconds
+            item.deferral_error = verdict.error
+            self.deferred += 1
+        else:
+            item.last_error = verdict.error
+            self.retried += 1
+
+    def _rest(self, call: Call, seconds: float) -> None:
+        """The call waits for its next attempt."""
+        self.resting += len(call.items())
+        heappush(self._timers, (self._now + seconds, next(self._numbers), call))
+
+    # ------------------------------------------------------------------------------------------------ calls of batches
+    def _batch_failed(self, batch: Batch, verdict: Verdict) -> None:
+        """The call is made again as it is, or the batch is split. Or the deadline has passed: its items fail."""
+        again = verdict.kind is Kind.RETRY
+        self._tell(self._of_calls, batch, Ended.RETRIED if again else Ended.FAILED)
+        if again or (len(batch.members) > 1 and not self.expired):
+            for item in batch.members:
+                item.last_error = verdict.error
+                for stage in self._of_items:
+                    self._tell([stage], item, Ended.RETRIED)
+        if again:
+            self.retried += len(batch.members)
+            self._rest(batch, verdict.seconds)
+        elif len(batch.members) > 1 and not self.expired:
+            self._split(batch, 0)
+        else:
+            self.lanes.finished(batch.lane)
+            for item, error in zip(batch.members, copies(verdict.error, len(batch.members)), strict=True):
+                self._tell(self._of_items, item, Ended.FAILED)
+                self._fail(item, error, verdict.fatal)
+
+    def _split(self, batch: Batch, attempts: int) -> None:
+        """Its halves are called instead, before new items. The first one has its slot."""
+        middle = len(batch.members) // 2
+        self.lanes.readmit(Batch(batch.members[middle:], attempts))
+        self.lanes.again(Batch(batch.members[:middle], attempts))
+
+    def _returned(self, event: Returned) -> None:
+        """Each item of a batch has a verdict of its own. None: it has a result."""
+        batch = event.batch
+        if self._delivers:
+            self._book(batch)
+        self._left(batch)
+        ends = [
+            (item, None if verdict is None else self._in_time([item], verdict))
+            for item, verdict in zip(batch.members, event.verdicts, strict=True)
+        ]
+        batch.verdicts = verdicts = [verdict for _, verdict in ends]
+        deferrals = [one for one in verdicts if one and (one.pauses or one.kind is Kind.DEFER)]
+        if deferrals:
+            if len(deferrals) == len(ends):
+                self._note_deferral(deferrals[0])
+            self._pause(batch, self._now + max(one.seconds for one in deferrals))
+        self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
+        self._tell(self._of_calls, batch, ended_as(verdicts))
+        again: dict[tuple[Kind, float], list[Item]] = {}  # items with equal verdicts are called again together
+        for item, verdict in ends:
+            if verdict is not None and verdict.kind is not Kind.FAIL:
+                self._note_end(item, verdict)
+                again.setdefault((verdict.kind, verdict.seconds), []).append(item)
+        if not again:
+            self.lanes.finished(batch.lane)
+        for number, ((_, seconds), items) in enumerate(again.items()):
+            part = Batch(items, batch.attempts)
+            part.has_slot = number == 0
+            self._rest(part, seconds)
+        for item, verdict in ends:
+            self._tell(self._of_items, item, Ended.SUCCEEDED if verdict is None else ENDED[verdict.kind])
+            if verdict is None:
+                self._complete(item)
+            elif verdict.kind is Kind.FAIL:
+                self._fail(item, verdict.error, verdict.fatal)
 
     def _note_deferral(self, verdict: Verdict) -> None:
         """A call was deferred. Fail the map if nothing else has happened for as long as an item may be deferred: else
@@ -394,7 +552,12 @@ class Scheduler:
         while self._timers and self._timers[0][0] <= now:
             call = heappop(self._timers)[2]
             self.resting -= len(call.items())
-            if not self.halted:
+            if self.halted:
+                continue
+            if isinstance(call, Batch) and not call.has_slot:
+                call.has_slot = True
+                self.lanes.readmit(call)
+            else:
                 self.lanes.again(call)
         if self.lanes.wake_at <= now:
             self.lanes.tick(now)
@@ -429,6 +592,8 @@ class Scheduler:
             at = min(at, next(iter(self._running.values())))
         if not (self.expired or self.halted):  # a map that ends has no deadline
             at = min(at, self._deadline_at)
+        if self._batches is not None and not (self.expired or self.halted):
+            at = min(at, self._batches.due)
         if self._blocked_until > self._now:
             at = min(at, self._blocked_until)
         for stage in self.stages:
@@ -441,6 +606,7 @@ class Scheduler:
         self.expired = True
         self._effects.recall = True
         waiting = [call for _, _, call in sorted(self._timers)] + self.lanes.drain()
+        waiting += () if self._batches is None else self._batches.drain()
         self._timers.clear()
         self.resting = 0
         for call in waiting:

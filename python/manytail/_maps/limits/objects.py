@@ -408,6 +408,7 @@ class Block:
             raise RuntimeError(f"{self.limit!r}: the caller already holds it, and would wait for itself")
         return answer.at
 
+
 def _no_wake() -> None:
     """Does nothing: before there is a loop to wake."""
 

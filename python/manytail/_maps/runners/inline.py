@@ -23,10 +23,11 @@ from typing import Any
 from manytail._sync import Event, Held
 from manytail._timings import Timings
 
-from ..engine.events import Fail, Failed, InputEnded, Missed
+from ..engine.events import Fail, Failed, InputEnded, Missed, Returned
 from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from ..errors import set_cause
+from ..verdicts import Judge
 from .driver import Driver
 
 
@@ -46,7 +47,7 @@ class InlineDriver(Driver):
         self,
         scheduler: Scheduler,
         call_with: Callable[[ExitStack], Callable[[Any], Any]],
-        judge: Callable[[Call, BaseException], Verdict],
+        judge: Judge,
     ) -> None:
         """As of ThreadDriver."""
         super().__init__(scheduler, time.monotonic)
@@ -203,17 +204,24 @@ class InlineDriver(Driver):
             if error is not None:
                 set_cause(late, error)
             error = late
-        if error is None:
+        event: Item | Failed | Returned = call
+        if error is None and self.scheduler.batched:
+            event = self._judge.returned(call)
+        elif late is not None and self.scheduler.expired:  # there is no retry to decide on
+            event = Failed(call, Verdict(Kind.FAIL, error=late, timed_out=True))
+        elif error is not None:
+            event = self._judge.failed(call, error, overdue=late is not None)
+        if isinstance(event, Item):
             self._times.last_began(call.began, call.read)
-            self.inbox.append(call)
+            self.inbox.append(event)
             return
-        if late is not None and self.scheduler.expired:  # there is no retry to decide on
-            verdict = Verdict(Kind.FAIL, error=late, timed_out=True)
-        else:
-            verdict = self._judge(call, error)
-        if interrupts(verdict.error):  # of `on`, `backoff` or `fatal`
-            self._interrupted(call, verdict.error)
-        self.inbox.append(Failed(call, verdict))
+        verdicts = [event.verdict] if isinstance(event, Failed) else event.verdicts
+        for item, verdict in zip(call.items(), verdicts, strict=False):
+            if verdict is None:
+                self._times.last_began(call.began, item.read)
+            elif interrupts(verdict.error):  # of `on`, `backoff` or `fatal`
+                self._interrupted(call, verdict.error)
+        self.inbox.append(event)
 
     def _interrupted(self, call: Call, error: BaseException | None) -> None:
         """The call has ended, and so does the map. Raises the error."""

@@ -31,10 +31,11 @@ from manytail._sync import Event, Held
 from manytail._timings import Timings
 from manytail.errors import Empty, ShutDown
 
-from ..engine.events import Fail, Failed, InputEnded, Missed
-from ..engine.item import Call, Item, Kind, Verdict
+from ..engine.events import Fail, Failed, InputEnded, Missed, Returned
+from ..engine.item import Batch, Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from ..outcomes import end_delivery
+from ..verdicts import Judge
 from .driver import Driver
 
 READER_JOIN_TIMEOUT = 0.05  # seconds that `join` waits for the reader, whose input may block for ever
@@ -84,10 +85,10 @@ class ThreadDriver(Driver):
         self,
         scheduler: Scheduler,
         call_with: Callable[[ExitStack], Callable[[Any], Any]],
-        judge: Callable[[Call, BaseException], Verdict],
+        judge: Judge,
     ) -> None:
         """call_with: sets a worker up, and returns the function that the worker applies to each call. judge: decides
-        what follows a call that failed (policies.py)."""
+        what follows a call that failed."""
         super().__init__(scheduler, time.monotonic)
         self._call_with = call_with
         self._judge = judge
@@ -328,7 +329,7 @@ class ThreadDriver(Driver):
         """A worker thread."""
         try:
             if overdue is not None:
-                self._failed(*overdue)
+                self.report_end(self._judge.failed(*overdue, overdue=True))
                 overdue = None  # an idle worker keeps no item alive
             with ExitStack() as stack:
                 self.hold()
@@ -349,6 +350,7 @@ class ThreadDriver(Driver):
         get, begin, end, inbox = self._queue.get, timings.begin, timings.end, self.inbox
         timed, paced = self._timed, self._paced
         next_call: Any = None
+        batched = self.scheduler.batched
         after_success = self._pump_only if self.scheduler.hands_ahead else self._make_step
         while True:
             item = result = None  # an idle worker keeps no item alive
@@ -370,11 +372,14 @@ class ThreadDriver(Driver):
                 if timed and not self._end_timed(worker, item):
                     return
                 item.began = timings.end_attempt()
-                self._failed(item, error)
+                self.report_end(self._judge.failed(item, error))
             else:
                 if timed and not self._end_timed(worker, item):
                     return
                 item.result = result
+                if batched:
+                    self._returned(item, timings)  # type: ignore[arg-type]
+                    continue
                 end(item.read)  # type: ignore[union-attr]
                 inbox.append(item)
                 if len(inbox) > self.slack:
@@ -411,10 +416,18 @@ class ThreadDriver(Driver):
                 break
         return taken[0] if taken else None
 
-    def _failed(self, call: Call, error: BaseException) -> None:
-        verdict = self._judge(call, error)
-        if verdict.kind is Kind.FAIL and (self.scheduler.rules.raises or verdict.fatal):
+    def _returned(self, batch: Batch, timings: Timings) -> None:
+        began, event = timings.end_attempt(), self._judge.returned(batch)
+        for item, verdict in zip(batch.members, event.verdicts, strict=True):
+            if verdict is None:
+                timings.last_began(began, item.read)
+        self.report_end(event)
+
+    def report_end(self, event: Failed | Returned) -> None:
+        """A call has failed, or that of a batch has ended."""
+        verdicts = [event.verdict] if isinstance(event, Failed) else [one for one in event.verdicts if one is not None]
+        if any(one.kind is Kind.FAIL and (self.scheduler.rules.raises or one.fatal) for one in verdicts):
             self.halted = True  # before the step, so that no other worker begins a call
-        self.report(Failed(call, verdict))
-        if verdict.kind is not Kind.FAIL or verdict.pauses:
+        self.report(event)
+        if any(one.kind is not Kind.FAIL or one.pauses for one in verdicts):
             self.settle()  # otherwise this worker could take the next call of a lane that has just been paused
