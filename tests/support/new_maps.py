@@ -3,11 +3,16 @@ the old package's tests against the new one.
 
     PYTHONPATH=tests .venv/bin/python -m pytest -p support.new_maps tests/mapping
 
-What the new package lacks stays the old one's. An option that it does not know yet raises NotImplementedError."""
+What the new package lacks stays the old one's. An option that it does not know yet raises NotImplementedError. What
+tests ask of the old runner, as far as the driver has it under another name, is mapped."""
 
 import manytail
 from manytail import _maps, mapping
+from manytail._maps.runners.driver import Driver
 
 for name in _maps.__all__:
     setattr(mapping, name, getattr(_maps, name))
     setattr(manytail, name, getattr(_maps, name))
+for kind in (_maps.Results, _maps.AsyncResults):
+    kind._runner = property(lambda self: self._driver)  # type: ignore[attr-defined]
+Driver.stopping = property(lambda self: self.halted)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ takes the place of `manytail.mapping`.
 """
 
 from .limits.objects import Budget, Concurrency, Rate
-from .maps import Results, concurrent_map
+from .maps import AsyncResults, Results, aconcurrent_map, concurrent_map
 from .outcomes import (
     BreakerOpen,
     BudgetExceeded,
@@ -25,7 +25,7 @@ from .outcomes import (
 from .policies import Batch, Breaker, Retry
 
 __all__ = [
-    "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency", "DeadlineExceeded", "Delivery",
-    "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "SharedUnavailable", "Stats", "TooManyFailures",
-    "concurrent_map",
+    "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency",
+    "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater",
+    "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

@@ -6,9 +6,21 @@ immutable: the reader makes items with it, workers make calls with it.
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
 from types import CoroutineType
@@ -37,6 +49,8 @@ from .policies import Batch, Breaker, On, Retry
 from .results.identity import key as key_of
 from .runners.driver import Driver
 from .runners.inline import InlineDriver
+from .runners.loop import LoopDriver, OwnLoopDriver
+from .runners.resources import enter_setup, enter_setup_async
 from .runners.threads import ThreadDriver
 from .verdicts import Judge, batch_result
 
@@ -83,6 +97,48 @@ def concurrent_map(
     return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
 
 
+def aconcurrent_map(
+    fn: Callable[..., Awaitable[_R]],
+    items: Iterable[Any] | AsyncIterable[Any],
+    *,
+    workers: int | tuple[int, int] | tuple[int, int, int] = 16,
+    max_in_flight: int | None = None,
+    order: Literal["input", "key", "completion"] = "input",
+    key: Callable[[Any], Hashable] | None = None,
+    per_key: int | None = None,
+    weights: Mapping[Any, int] | None = None,
+    priority: Callable[[Any], int | None] | None = None,
+    batch: int | Batch | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    retry: int | Retry = 0,
+    breaker: int | Breaker | None = None,
+    errors: Literal["raise", "return", "drop"] = "raise",
+    max_failures: int | None = None,
+    fatal: On = (),
+    limits: Any = (),
+    item_id: Callable[[Any], Any] | None = None,
+    dedup: int | None = None,
+    remember: Any = None,
+    setup: Callable[[], Any] | None = None,
+    progress: bool | Callable[[Stats], None] = False,
+) -> AsyncResults[_R]:
+    """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in the caller's loop. A plain
+    iterable is read there too, and must not block."""
+    given = {name: value for name, value in locals().items() if name not in ("fn", "items")}
+    if not _checks.is_async(fn):
+        raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+    if not isinstance(items, (Iterable, AsyncIterable)):
+        raise _checks.bad_type("items", items, "an iterable or an asynchronous iterable")
+    if given["workers"] == "inline":
+        raise _checks.bad_value("workers", "inline", "an int >= 1, (least, most) or (least, start, most)")
+    options = table.check(fn, given)
+    table.refuse_limits_of_frames(options.limits)
+    plan = Plan(fn, options)
+    plan.refuse_what_is_missing()
+    return AsyncResults(plan, items)
+
+
 # ---------------------------------------------------------------------------------------------------- a map to be run
 @dataclass(frozen=True)
 class Plan:
@@ -94,7 +150,7 @@ class Plan:
     def refuse_what_is_missing(self) -> None:
         options = self.options
         missing: dict[str, Any] = {"workers": options.least or None}
-        missing |= {"fn": options.is_async or None, "progress": options.progress or None}
+        missing |= {"fn": (options.is_async and options.inline) or None, "progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
                 raise NotImplementedError(name)
@@ -155,11 +211,18 @@ class Plan:
             stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
         return stages
 
+    def judge(self) -> Judge:
+        return Judge(self.options.retry, self.options.fatal, self.options.never_retry)
+
     def driver(self) -> ThreadDriver | InlineDriver:
         options = self.options
-        judge = Judge(options.retry, options.fatal, options.never_retry)
+        if options.is_async:
+            return OwnLoopDriver(self.scheduler(), self.call_with_in_loop, self.judge())
         kind = InlineDriver if options.inline else ThreadDriver
-        return kind(self.scheduler(), self.call_with, judge)
+        return kind(self.scheduler(), self.call_with, self.judge())
+
+    def loop_driver(self) -> LoopDriver:
+        return LoopDriver(self.scheduler(), self.call_with_in_loop, self.judge())
 
     def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
         """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
@@ -203,12 +266,20 @@ class Plan:
         return key_of(value, option, "; or item_id=, a function that makes one of them")
 
     def call_with(self, stack: ExitStack) -> Callable[[Any], Any]:
-        """Set a worker up. Returns what it calls with each item, or batch of items.
+        """Set a worker thread up. Returns what it calls with each item, or batch of items."""
+        return self.calling(enter_setup(stack, self.options.setup))
+
+    async def call_with_in_loop(self, stack: AsyncExitStack) -> Callable[[Any], Any]:
+        """The same for all coroutines of a loop. It calls an `async def`."""
+        return self.calling_async(await enter_setup_async(stack, self.options.setup))
+
+    def calling(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        """What a worker calls.
+
 
         An error of fn refers to the frames of its callers. None of these holds the item, which will hold the error:
         such a cycle would keep all that fn worked on until the collector comes."""
         fn, options = self.fn, self.options
-        resource = enter_setup(stack, options.setup)
         if options.own_resource:
             resource = {}
         if options.batch is not None:
@@ -255,6 +326,27 @@ class Plan:
 
         return call
 
+    def calling_async(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        """What a worker of a loop awaits."""
+        fn, delivers, batched = self.fn, self.options.wants_delivery, self.options.batch is not None
+        if self.options.own_resource:
+            resource = {}
+        if not (delivers or batched or resource):
+            return lambda item: fn(item.value)
+
+        async def call(made: Any) -> Any:
+            values = made.begin() if batched else made.value
+            try:
+                with self.delivery(made) if delivers else nullcontext() as delivery:
+                    made.delivery = delivery
+                    extra = {"delivery": delivery, **resource} if delivers else resource
+                    result = await fn(values, **extra)
+                    return batch_result(result, len(values)) if batched else result
+            finally:
+                del made
+
+        return call
+
     def delivery(self, call: Call) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
         items, batch = call.items(), isinstance(call, Members)
@@ -294,18 +386,6 @@ def cost_of(limit: Any, value: Any) -> float:
         return checked_amount("cost", cost)
     except TypeError as error:
         raise ValueError(str(error)) from None
-
-
-def enter_setup(stack: ExitStack, setup: Callable[[], Any] | None) -> dict[str, Any]:
-    """Call `setup`. Returns keyword arguments for the calls of one worker thread. The stack closes the resource."""
-    if setup is None:
-        return {}
-    made = setup()
-    if hasattr(type(made), "__enter__") and hasattr(type(made), "__exit__"):
-        return {"resource": stack.enter_context(made)}
-    if callable(close := getattr(made, "close", None)):
-        stack.callback(close)
-    return {"resource": made}
 
 
 def refuse_awaitable(value: Any) -> Any:
@@ -436,6 +516,151 @@ def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values
                 del error  # it refers to this frame
     finally:
         driver.abandon()
+
+
+class AsyncResults(AsyncIterator[_R]):
+    """The asynchronous iterator that `aconcurrent_map` returns. No task of the map refers to it, so the garbage
+    collector can free it, which ends the map without waiting.
+
+    After the first exception from `anext` it has no more results. One task at a time takes results. If its `anext` is
+    cancelled, the map ends as with `aclose`, and another `anext` raises RuntimeError. Progress: waits in your loop and
+    blocks nothing else there."""
+
+    def __init__(self, plan: Plan, values: Iterable[Any] | AsyncIterable[Any]) -> None:
+        self._plan = plan
+        self._driver = driver = plan.loop_driver()
+        self._output = driver.output
+        self._meter = Meter(driver.stats)
+        self._values: Any = values  # until the map begins
+        self._returns = plan.options.errors == "return"
+        self._taking = False
+        self._over = False  # there are no more results
+        self._cancelled = False  # an `anext` was, and has ended the map: results are missing
+        self._taken, self._stride = 0, 1  # as in `taking`
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def __anext__(self) -> _R:
+        output = self._output
+        if self._over or self._taking or not output:
+            await self._wait()
+        item = output.popleft()
+        self._taken += 1
+        if self._taken >= self._stride:
+            self._report()
+        result: _R = self._plan.result(item) if self._returns else item.result
+        return result
+
+    def _report(self) -> None:
+        """Tell the driver what was taken."""
+        self._driver.took(self._taken)
+        self._taken, self._stride = 0, self._driver.scheduler.window.size // STRIDES
+        self._meter.sample()
+
+    async def _wait(self) -> None:
+        """Wait until the output has an item. At the end raises StopAsyncIteration or the error of the map."""
+        if self._taking:
+            raise RuntimeError("results already executing: another task is in anext")
+        if self._cancelled:
+            raise RuntimeError("results are missing: a cancelled anext has ended the map (expected: no other one)")
+        if self._over:
+            raise StopAsyncIteration
+        self._taking = True
+        try:
+            await self._fill()
+        except GeneratorExit:  # the coroutine is closed
+            self._cancelled = not self._over
+            self.__del__()
+            raise
+        except BaseException as error:
+            self._cancelled = isinstance(error, asyncio.CancelledError) and not self._over
+            await self.aclose()
+            raise
+        finally:
+            self._taking = False
+
+    async def _fill(self) -> None:
+        driver = self._driver
+        if self._values is not None and not driver.halted:
+            self._begin()
+        while not self._output:
+            if self._taken:
+                self._report()
+            if driver.ended or driver.loop is None:
+                break
+            await driver.wait()
+        if self._output and not self._over:
+            return
+        await driver.join()
+        error = None if self._over else final_error(driver)  # closed meanwhile
+        self._over = True
+        try:
+            raise StopAsyncIteration if error is None else error
+        finally:
+            del error  # it refers to this frame
+
+    def _begin(self) -> None:
+        values, self._values, plan, scheduler = self._values, None, self._plan, self._driver.scheduler
+        self._meter.begin()
+        if isinstance(values, AsyncIterable):
+            self._driver.start(reading(plan, scheduler, values))
+        elif type(values) in NEVER_BLOCK and not plan.options.asks:
+            self._driver.start(List(scheduler, values))
+        else:
+            self._driver.start(Source(plan, scheduler, values))
+
+    def stop(self) -> None:
+        """No further item is taken and no call starts. Running calls are waited for, and their results are the last
+        ones. Returns at once; also for a signal handler."""
+        self._driver.stop(keeps=True)
+
+    def stats(self) -> Stats:
+        """Where the map stands."""
+        if not self._driver.is_lost():  # in its loop: count what was taken
+            self._report()
+            self._driver.settle()
+        seen: Stats = self._meter.seen()
+        return seen
+
+    async def aclose(self) -> None:
+        """No further call starts, coroutines are cancelled, results not taken are dropped. If you cancel it, the
+        cancellation is raised when everything has ended.
+
+        RuntimeError: it is called by a task of this map, for which it would wait."""
+        driver = self._driver
+        if driver.runs_here():
+            raise RuntimeError("aclose: called by fn or the input of the same map (expected: by another task)")
+        self._over, self._values = True, None
+        driver.stop(keeps=False)
+        try:
+            await driver.join()
+        finally:
+            self._output.clear()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_taken") and not self._driver.ended:
+            self._driver.stop(keeps=False)
+
+
+async def reading(plan: Plan, scheduler: Scheduler, values: AsyncIterable[Any]) -> AsyncGenerator[list[Item], None]:
+    """The items of an asynchronous input."""
+    iterator, numbers = aiter(values), count()
+    try:
+        async for value in iterator:
+            items = [plan.item(scheduler, value, next(numbers))]
+            del value  # must not be kept during the wait for the next one
+            yield items
+            del items
+    finally:
+        if isinstance(iterator, (AsyncGenerator, AsyncResults)):  # what else has an aclose() may be used on
+            await iterator.aclose()
 
 
 def final_error(driver: Driver) -> BaseException | None:

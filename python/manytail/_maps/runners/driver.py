@@ -22,8 +22,8 @@ from types import MappingProxyType
 from manytail._sync import Held
 from manytail._timings import Timings
 
-from ..engine.events import Effects, Event, Fail, Recalled, Stop, Woken
-from ..engine.item import Call, Item, Lane
+from ..engine.events import Effects, Event, Fail, Failed, Recalled, Returned, Stop, Woken
+from ..engine.item import Call, Item, Kind, Lane
 from ..engine.scheduler import Scheduler
 from ..outcomes import Quantiles, Stats
 
@@ -41,6 +41,7 @@ class Driver:
         self.output: deque[Item] = deque()
         self.ended = False  # nothing follows what is in the output
         self.halted = False  # no call begins: set before the scheduler knows it
+        self.closed = False  # nothing more is taken, and no error is raised
         self.slack = 0  # see above. Written by the pump and by a consumer that begins to wait
         self.waiting = False  # whether the consumer waits for an item
         self._lock = threading.Lock()
@@ -62,6 +63,7 @@ class Driver:
     def stop(self, keeps: bool) -> None:
         """No call begins any more. keeps: the results of running calls are emitted. Does not wait."""
         self.halted = True
+        self.closed = self.closed or not keeps
         self.post(Stop(keeps))
 
     def abandon(self) -> None:
@@ -73,6 +75,8 @@ class Driver:
 
     def error(self) -> BaseException | None:
         """What the map raises when the output is empty."""
+        if self.closed:
+            return None
         scheduler = self.scheduler
         return scheduler.input_error if scheduler.error is None else scheduler.error
 
@@ -108,6 +112,15 @@ class Driver:
         with Held(self._lock):
             self._handle()
         self.pump()
+
+    def report_end(self, event: Failed | Returned) -> None:
+        """A call has failed, or that of a batch has ended."""
+        verdicts = [event.verdict] if isinstance(event, Failed) else [one for one in event.verdicts if one is not None]
+        if any(one.kind is Kind.FAIL and (self.scheduler.rules.raises or one.fatal) for one in verdicts):
+            self.halted = True  # before the step, so that no other worker begins a call
+        self.report(event)
+        if any(one.kind is not Kind.FAIL or one.pauses for one in verdicts):
+            self.settle()  # otherwise a worker could take the next call of a lane that has just been paused
 
     def _handle(self) -> None:
         """Under the lock: make steps until the inbox is empty."""

@@ -29,17 +29,13 @@ from ..engine.scheduler import Scheduler
 from ..errors import set_cause
 from ..verdicts import Judge
 from .driver import Driver
+from .resources import exit_arguments
 
 
 def interrupts(error: object) -> bool:
     """Whether the error is no failure of an item, but of Ctrl-C or of a debugger that is left."""
     debugger: Any = sys.modules.get("bdb")
     return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
-
-
-def exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
-    """The arguments for `__exit__` of a resource: the error of the map, or None."""
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 class InlineDriver(Driver):

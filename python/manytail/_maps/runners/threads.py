@@ -31,7 +31,7 @@ from manytail._sync import Event, Held
 from manytail._timings import Timings
 from manytail.errors import Empty, ShutDown
 
-from ..engine.events import Fail, Failed, InputEnded, Missed, Returned
+from ..engine.events import Fail, Failed, InputEnded, Missed
 from ..engine.item import Batch, Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from ..outcomes import end_delivery
@@ -422,12 +422,3 @@ class ThreadDriver(Driver):
             if verdict is None:
                 timings.last_began(began, item.read)
         self.report_end(event)
-
-    def report_end(self, event: Failed | Returned) -> None:
-        """A call has failed, or that of a batch has ended."""
-        verdicts = [event.verdict] if isinstance(event, Failed) else [one for one in event.verdicts if one is not None]
-        if any(one.kind is Kind.FAIL and (self.scheduler.rules.raises or one.fatal) for one in verdicts):
-            self.halted = True  # before the step, so that no other worker begins a call
-        self.report(event)
-        if any(one.kind is not Kind.FAIL or one.pauses for one in verdicts):
-            self.settle()  # otherwise this worker could take the next call of a lane that has just been paused
