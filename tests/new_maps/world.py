@@ -11,6 +11,7 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from manytail._maps.engine.adaptive import AdaptiveStage
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
@@ -162,6 +163,9 @@ class World:
         self.within = rng.choice([0.5, 2.0]) if some(0.2) else math.inf
         if self.within < math.inf:
             stages.append(WithinStage(self.within))
+        self.adaptive = AdaptiveStage(1, rng.choice([1, self.workers]), self.workers) if some(0.3) else None
+        if self.adaptive is not None:
+            stages.append(self.adaptive)
         if some(0.2):
             stages.append(Refuser())
         if some(0.3):
@@ -232,6 +236,9 @@ class World:
         for call in effects.start:
             self.check_start(call)
         self.queue.extend(effects.start)
+        if self.adaptive is not None:
+            assert 1 <= self.adaptive.allowed <= self.workers, "the number of workers"
+            assert not effects.start or self.scheduler.handed <= self.adaptive.allowed, "more handed than allowed"
         for call, error in effects.cancel:
             began = self.running.pop(call, None)
             if began is None:
@@ -499,6 +506,8 @@ def open_calls(stage):
     """What a stage keeps of calls that have started."""
     if isinstance(stage, WithinStage | EqualStage):
         return ()
+    if isinstance(stage, AdaptiveStage):
+        return {**stage._started, **dict.fromkeys(stage._refused)}
     return getattr(stage, {BreakerStage: "_periods", LimitsStage: "_open"}.get(type(stage), "open"))
 
 

@@ -31,6 +31,7 @@ from manytail._progress import Meter
 from manytail._timings import now
 
 from . import options as table
+from .engine.adaptive import AdaptiveStage
 from .engine.batches import Batches
 from .engine.breaker import BreakerStage
 from .engine.equal import EqualStage
@@ -149,8 +150,8 @@ class Plan:
 
     def refuse_what_is_missing(self) -> None:
         options = self.options
-        missing: dict[str, Any] = {"workers": options.least or None}
-        missing |= {"fn": (options.is_async and options.inline) or None, "progress": options.progress or None}
+        missing: dict[str, Any] = {"fn": (options.is_async and options.inline) or None}
+        missing |= {"progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
                 raise NotImplementedError(name)
@@ -209,6 +210,8 @@ class Plan:
             stages.append(WithinStage(options.retry.within))
         if breaker is not None:
             stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
+        if options.least:
+            stages.append(AdaptiveStage(options.least, options.begins_with, options.workers))
         return stages
 
     def judge(self) -> Judge:

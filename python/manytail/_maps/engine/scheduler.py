@@ -40,6 +40,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from ..outcomes import DeadlineExceeded, TooManyFailures
+from .adaptive import AdaptiveStage
 from .batches import Batches, copies, ended_as
 from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Returned, Stop, Woken
 from .item import Batch, Call, Ended, Item, Kind, Lane, Verdict, said_by
@@ -96,6 +97,9 @@ class Scheduler:
         self.handed_items = 0  # only where calls are batches
         self.window = Window(rules.max_in_flight, rules.workers * rules.calls_items)
         self.allowed = rules.workers
+        self._adaptive = next((stage for stage in stages if isinstance(stage, AdaptiveStage)), None)
+        if self._adaptive is not None:
+            self.allowed = self._adaptive.allowed
         self._timed = rules.timeout is not None or rules.deadline is not None
         self.hands_ahead = not (self.stages or self._timed or rules.chooses or batches is not None)
         self.handed = 0  # calls
@@ -139,7 +143,10 @@ class Scheduler:
         if not self.halted and not self.expired and not effects.recall:
             if self._batches is not None:
                 self._release(self._batches)
-            self._start()
+            if self._adaptive is None:
+                self._start()
+            else:
+                self._start_adapting(self._adaptive)
         if self._line is not None:
             self._emit_line(self._line)
         window = self.window
@@ -234,6 +241,13 @@ class Scheduler:
                     return
             else:
                 self._hand(lanes.take(lane))
+
+    def _start_adapting(self, adaptive: AdaptiveStage) -> None:
+        grows = True
+        while grows:
+            self.allowed = adaptive.allowed
+            self._start()
+            grows = not self.halted and adaptive.grows(self.handed)
 
     def _try(self, lane: Lane, call: Call) -> bool:
         """Start the lane's first call, if the stages say so. Returns whether no other call may start now."""
@@ -581,6 +595,8 @@ class Scheduler:
                 began_later[call] = began + timeout
             else:
                 self._effects.cancel.append((call, TimeoutError(f"timeout: no result within {timeout} s")))
+                if self._adaptive is not None:
+                    self._adaptive.overdue(call)
         if began_later:
             self._running = dict(sorted((self._running | began_later).items(), key=lambda pair: pair[1]))
 

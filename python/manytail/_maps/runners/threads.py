@@ -209,9 +209,9 @@ class ThreadDriver(Driver):
             return
         self._abandoned = [one for one in self._abandoned if one.thread.is_alive()]
         self._abandoned.append(worker)
-        if len(self._abandoned) > self.scheduler.allowed:
+        if len(self._abandoned) > self.scheduler.rules.workers:
             self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
-            seconds, most = self.scheduler.rules.timeout, self.scheduler.allowed
+            seconds, most = self.scheduler.rules.timeout, self.scheduler.rules.workers
             text = f"timeout: {len(self._abandoned)} calls still run after {seconds} s"
             text += f" (expected: at most workers, {most})"
             self.halted = True
