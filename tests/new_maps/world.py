@@ -174,7 +174,7 @@ class World:
             stages.append(Slots(rng.choice([1, 2]), self.keyed and some(0.5), rng))
         self.limited = None
         if self.has_limits:
-            self.limited = LimitsStage(limits_of(rng, self.keyed), None, {}, self.keyed, False)
+            self.limited = LimitsStage(limits_of(rng, self.keyed), None, {}, keyed=self.keyed)
             stages.append(self.limited)
         self.size = rng.choice([2, 5]) if some(0.4) else 1  # items of a call
         calls_items = self.workers * self.size

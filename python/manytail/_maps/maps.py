@@ -198,7 +198,10 @@ class Plan:
         options = self.options
         if not options.limits:
             return None
-        return LimitsStage(options.limits, options.settled_limit, spent, options.keyed, options.wants_delivery)
+        return LimitsStage(
+            options.limits, options.settled_limit, spent, keyed=options.keyed, says=options.wants_delivery,
+            workers=options.workers, inline=options.inline,
+        )  # fmt: skip
 
     def stages(self) -> list[Stage]:
         """In their order, without that of the limits. An option that is not given adds none."""

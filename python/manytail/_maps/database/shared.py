@@ -102,6 +102,10 @@ class Shared:
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
+    def where_key(self) -> Any:
+        """Equal for every Shared of this process that leads to the same database, as far as that is known here."""
+        return self._where if isinstance(self._where, str) else id(self._where)
+
     def _has_literal_password(self) -> bool:
         """Whether a pickle of this contains a password."""
         if callable(self._where) or self._where.startswith("env:"):

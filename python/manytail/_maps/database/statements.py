@@ -103,7 +103,7 @@ class Store:
 
     def __init__(self, where: Callable[[], str], name: str, max_age: float | None, outage_timeout: float) -> None:
         self._where = where
-        self._name = name
+        self.name = self._name = name
         self._max_age = max_age
         self._outage_timeout = outage_timeout
         self._link: Link | None = None
@@ -141,7 +141,7 @@ class Store:
                 why = f"shared: the database was unavailable for {now - begun:.1f} s: {away}"
                 raise SharedUnavailable(why) from None
             if begins:
-                _warn("shared: the database is unavailable: %s", away)
+                warn("shared: the database is unavailable: %s", away)
             if is_usual:
                 give_up.wait(lock_pause)
                 lock_pause = min(2 * lock_pause, LONGEST_LOCK_PAUSE)
@@ -284,7 +284,7 @@ def parts_of(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[byt
     yield rows[begin:]
 
 
-def _warn(message: str, *arguments: Any) -> None:
+def warn(message: str, *arguments: Any) -> None:
     """A handler or filter of the user that raises decides nothing."""
     with suppress(Exception):
         _log.warning(message, *arguments, stacklevel=3)

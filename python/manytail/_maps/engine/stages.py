@@ -111,6 +111,14 @@ class Stage:
     def paused(self, call: Call, until: float, now: float) -> None:
         """The call was deferred, and its lane pauses until then."""
 
+    def due_at(self) -> float:
+        """Inline, where a stage has no thread: when `work` is to be called."""
+        return math.inf
+
+    def work(self, patience: Any, early: bool = False) -> None:
+        """Inline: make the statements that are due. patience: an Event; once it is set, nothing waits for a database.
+        early: also those that are not due yet, because the map ends."""
+
     def kept(self) -> list[Item]:
         """Every item that the stage keeps, which it forgets: the deadline has passed, or the map ends."""
         return []

@@ -31,7 +31,7 @@ from weakref import WeakSet
 from manytail._sync import Held
 
 from . import ledger
-from .ledger import LATE, Account, Never, Permits, Spending, Tokens, Wait, Waiter
+from .ledger import LATE, Account, Never, Tokens, Wait, Waiter
 
 # Who holds limits in this context: blocks, and maps whose calls run here. Each has `holds` and `limits`.
 held_here: ContextVar[tuple[Any, ...]] = ContextVar("manytail: who holds limits here", default=())
@@ -48,6 +48,7 @@ class Group:
         self.inbox: deque[Step] = deque()
         self.limits: WeakSet[Any] = WeakSet([limit])
         self.merged: Group | None = None
+        self.exchanges: set[Any] = set()  # of limits with `shared`
 
     def post(self, step: Step) -> None:
         """Have the step done, soon, in this or another thread. Does not wait, and raises nothing of the step's."""
@@ -66,7 +67,13 @@ class Group:
                     return None
                 self.section(_nothing, wakes)
             deliver(wakes, None)
+            self.tell()
         return None
+
+    def tell(self) -> None:
+        """What a step has changed may have to be asked or reported."""
+        for exchange in self.exchanges:
+            exchange.tell()
 
     def section(self, step: Callable[[list[Waiter]], Any], wakes: list[Waiter]) -> Any:
         """Under the lock: what is in the inbox, then the step. Returns its answer."""
@@ -99,6 +106,8 @@ def run(limit: Any, step: Callable[[list[Waiter]], Any], asker: Owner | None = N
     group.work()
     if wakes:
         deliver(wakes, asker)
+    if group.exchanges:
+        group.tell()
     return answer
 
 
@@ -134,6 +143,7 @@ def together(limits: Sequence[Any]) -> None:
             with Held(first.lock), Held(second.lock):
                 if limits[0].group is one and limit.group is other:
                     one.limits |= other.limits
+                    one.exchanges = one.exchanges | other.exchanges
                     for each in list(other.limits):
                         each.group = one
                     other.merged = one
@@ -145,10 +155,14 @@ def together(limits: Sequence[Any]) -> None:
 class Owner:
     """A map, or a block of `with`, that uses these limits. One thread at a time calls it, except `wake`."""
 
-    def __init__(self, limits: Sequence[Any], wake: Callable[[], object]) -> None:
-        """wake: called in any thread when one of `woken` is to ask again. Must not wait."""
+    def __init__(self, limits: Sequence[Any], wake: Callable[[], object], inline: bool = False) -> None:
+        """wake: called in any thread when one of `woken` is to ask again. Must not wait. inline: it exchanges with
+        databases itself, and starts no thread."""
+        self.inline = inline
         self.limits = tuple(limits)
         self.wake = wake
+        self.fail: Callable[[BaseException], object] = _nobody  # the database of a limit is away for too long
+        self.exchanges = tuple({limit.exchange for limit in self.limits if limit.exchange is not None})
         self.woken: deque[Waiter] = deque()
         self.waiter = Waiter(self)
         self.holds = True  # its calls may run
@@ -159,6 +173,8 @@ class Owner:
         self._holds = any(limit.holds for limit in self.limits)  # else a call that spent its cost changes nothing
         self._lanes: dict[Waiter, Sequence[Account]] = {self.waiter: ()}  # what may wait, and the accounts that it uses
         together(self.limits)
+        for exchange in self.exchanges:
+            exchange.join(self)
 
     # ------------------------------------------------------------------------------------------------ keys
     def accounts_of(self, key: Any) -> tuple[Account, ...]:
@@ -179,12 +195,18 @@ class Owner:
 
     # ------------------------------------------------------------------------------------------------ calls
     def take(
-        self, waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float
+        self,
+        waiters: Sequence[Waiter],
+        accounts: Sequence[Account],
+        costs: Sequence[float],
+        now: float,
+        asks: bool = True,
     ) -> float | Wait | Never:
-        """Until when the call may start, or why not. Waits for the lock alone."""
+        """Until when the call may start, or why not. Waits for the lock alone. asks: as of `ledger.take`."""
         if self.limits[0].group.holder == get_ident():
             return Wait(now + LATE, accounts[0], False)  # a finalizer interrupts a section, and asks again after it
-        answer: float | Wait | Never = run(self.limits[0], partial(ledger.take, waiters, accounts, costs, now), self)
+        step = partial(_take, waiters, accounts, costs, now, asks)
+        answer: float | Wait | Never = run(self.limits[0], step, self)
         return answer
 
     def end(self, accounts: Sequence[Account], costs: Sequence[float], spent: Sequence[float], now: float) -> None:
@@ -209,6 +231,8 @@ class Owner:
         while self._lanes:
             lanes.append(self._lanes.popitem())
         self.limits[0].group.post(partial(_drop, lanes, time.monotonic()))
+        for exchange in self.exchanges:
+            exchange.leave(self)
 
     # ------------------------------------------------------------------------------------------------ callers
     def hold(self) -> None:
@@ -220,9 +244,22 @@ class Owner:
         """Whether a call that waits for this account waits for its own caller: for a Concurrency that this holds, or
         for a Budget of which nobody else holds anything."""
         own = self.held.count(account.limit)
-        if not own or not isinstance(account, Permits):
-            return False
-        return not isinstance(account, Spending) or account.is_stuck(cost, own, time.monotonic())
+        return own > 0 and account.is_stuck(cost, own, time.monotonic())
+
+
+def _take(
+    waiters: Sequence[Waiter],
+    accounts: Sequence[Account],
+    costs: Sequence[float],
+    now: float,
+    asks: bool,
+    wakes: list[Waiter],
+) -> float | Wait | Never:
+    return ledger.take(waiters, accounts, costs, now, wakes, asks)
+
+
+def _nobody(error: BaseException) -> None:
+    """Nobody is told."""
 
 
 def _drop(lanes: Sequence[tuple[Waiter, Sequence[Account]]], now: float, wakes: list[Waiter]) -> None:

@@ -119,8 +119,14 @@ class Account:
         """A call with that cost has ended. Returns whether there may be room earlier than before."""
         raise NotImplementedError
 
-    def ask_for_more(self, cost: float, now: float) -> None:
-        """There is no room: of a shared limit, ask the database (`leases`)."""
+    def lacks(self, cost: float, now: float) -> bool:
+        """Whether more has to be asked for: of a shared limit (`leases`)."""
+        return False
+
+    def is_stuck(self, cost: float, own: int, now: float) -> bool:
+        """That cost has to wait, and callers of the call hold the limit so many times. Whether it waits for their end,
+        which waits for it."""
+        return False
 
     def pause(self, until: float) -> None:
         """Nothing starts before that time."""
@@ -235,8 +241,7 @@ class Permits(Account):
         return True
 
     def is_stuck(self, cost: float, own: int, now: float) -> bool:
-        """Whether that cost waits for the end of a call, and there are no more calls than so many."""
-        return self._holds <= own and self.room_at(cost, now) == math.inf
+        return True
 
     def idle(self, now: float) -> bool:
         return super().idle(now) and not self._holds
@@ -254,6 +259,10 @@ class Spending(Permits):
     def never(self, cost: float, now: float) -> bool:
         return self.settled + cost > self._amount
 
+    def is_stuck(self, cost: float, own: int, now: float) -> bool:
+        """Others may give something back."""
+        return self._holds <= own and self.room_at(cost, now) == math.inf
+
     def room_at(self, cost: float, now: float) -> float:
         fits = self.settled + self._reserved + cost <= self._amount
         return self.paused_until if fits else math.inf
@@ -269,14 +278,22 @@ class Spending(Permits):
 
 # ---------------------------------------------------------------------------------------------------- what maps ask
 def take(
-    waiters: Sequence[Waiter], accounts: Sequence[Account], costs: Sequence[float], now: float, wakes: list[Waiter]
+    waiters: Sequence[Waiter],
+    accounts: Sequence[Account],
+    costs: Sequence[float],
+    now: float,
+    wakes: list[Waiter],
+    asks: bool = True,
 ) -> float | Wait | Never:
     """Take the costs of a call from all these accounts, or from none. Returns until when the call may start. waiters:
-    what waits for each account: the map, or for the account of a key the call's lane."""
+    what waits for each account: the map, or for the account of a key the call's lane. asks: what shared limits lack is
+    asked for."""
     for account, cost in zip(accounts, costs, strict=True):
         if account.queue or account.room_at(cost, now) > now:
             hindrance = _hindrance(waiters, accounts, costs, now, wakes)
             if hindrance is not None:
+                if asks:
+                    _ask_for_more(accounts, costs, now)
                 return hindrance
             break
     until = math.inf
@@ -313,9 +330,14 @@ def _hindrance(
         _stand(waiter, dict(zip(accounts, costs, strict=True)), waiters, now, wakes)
     else:
         _stand(waiter, {account: costs[blocking]}, waiters, now, wakes)
-    for lacking, cost in zip(accounts, costs, strict=True):
-        lacking.ask_for_more(cost, now)
     return Wait(at, account, waiter.lane is not None)
+
+
+def _ask_for_more(accounts: Sequence[Any], costs: Sequence[float], now: float) -> None:
+    """What shared limits lack is granted to this call together."""
+    needs = [(account, cost) for account, cost in zip(accounts, costs, strict=True) if account.lacks(cost, now)]
+    for requests in {account.requests for account, _ in needs}:
+        requests.ask([(account, cost) for account, cost in needs if account.requests is requests])
 
 
 def _stand(

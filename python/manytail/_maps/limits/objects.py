@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -21,8 +22,12 @@ from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event, Held
 
+from ..database.shared import Shared
 from ..outcomes import BudgetExceeded
+from ..results import identity
+from .grants import Terms
 from .groups import Group, Owner, held_here, run, seconds_until
+from .leases import LeasedPermits, LeasedSpending, LeasedTokens
 from .ledger import Account, Never, Permits, Spending, Tokens, Wait, Waiter
 
 PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
@@ -42,12 +47,16 @@ class Limit:
 
     name: str | None
     group: Group
+    terms: Terms
+    _kinds: tuple[Any, Any]  # of accounts: that of this process, and that of a limit with `shared`
     holds = True  # as `Account.holds`
 
-    def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Any, name: str | None) -> None:
+    def __init__(self, cost: Any, per_key: bool, per_task: bool, shared: Shared | None, name: str | None) -> None:
         self.cost = _checked_cost(cost)
         self.per_key = _checks.check_flag("per_key", per_key)
         self.per_task = _checks.check_flag("per_task", per_task)
+        if shared is not None and not isinstance(shared, Shared):
+            raise _checks.bad_type("shared", shared, "a Shared")
         if shared is not None and per_task:
             raise _checks.bad_value("per_task", per_task, "False with shared: a limit is either per task or shared")
         if name is not None and not isinstance(name, str):
@@ -62,13 +71,31 @@ class Limit:
 
     def _begin(self) -> None:
         self.group = Group(self)
+        self.exchange: Any = None
+        if self.shared is not None:
+            from .exchange import exchange_of  # imports sqlite3
+
+            self.exchange = exchange_of(self.shared)
+            self.group.exchanges.add(self.exchange)
         self._account = self._new_account(None)
         self._accounts: dict[Hashable, Account] = {}
         self._older: dict[Hashable, Account] = {}  # those of before, while those that are needed move to `_accounts`
         self._accounts_limit = IDLE_LIMIT
         self._forgetting = threading.Lock()  # held by the thread that drops idle accounts; others go on without
 
-    def _new_account(self, key: Any) -> Account:
+    def _new_account(self, key: Any) -> Any:
+        """TypeError: a shared limit, and a key of a type that has no stable bytes."""
+        if self.exchange is None:
+            return self._account_of(key, self._kinds[0])
+        account = self._account_of(key, self._kinds[1])
+        group = limit_id = f"{type(self).__name__.lower()}:{self.name}".encode()
+        if self.per_key:
+            limit_id = b"%b:%b" % (group, bytes.fromhex(identity.key(key, "key")))
+        account.lease_from(self.exchange.requests, limit_id, group, self.terms)
+        return account
+
+    def _account_of(self, key: Any, kind: Any) -> Any:
+        """A new account of that kind."""
         raise NotImplementedError
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -102,7 +129,7 @@ class Limit:
         """The limit's account; with per_key that of the key, with one more user. Runs the user's `__hash__` and
         `__eq__`, without a lock."""
         if not self.per_key:
-            return self._account
+            return self._account  # type: ignore[no-any-return]
         if len(self._accounts) >= self._accounts_limit:
             self._forget_idle()
         while True:
@@ -183,7 +210,7 @@ class Rate(Limit):
         cost: Callable[[Any], float] | None = None,
         per_key: bool = False,
         per_task: bool = False,
-        shared: Any = None,
+        shared: Shared | None = None,
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, positive=True, infinite=True)
@@ -196,12 +223,14 @@ class Rate(Limit):
         self.interval = self.seconds / self.amount  # per unit of cost
         if math.isinf(self.interval) or math.isinf(self.burst * self.interval):
             raise _checks.bad_value("amount", amount, "a number > 0 that per can be divided by")
+        self.terms = Terms(self.amount, self.seconds, self.burst * self.interval)
         super().__init__(cost, per_key, per_task, shared, name)
 
     holds = Tokens.holds
+    _kinds = Tokens, LeasedTokens
 
-    def _new_account(self, key: Any) -> Account:
-        return Tokens(self, self.per_key, key, self.interval, self.burst * self.interval, self.seconds)
+    def _account_of(self, key: Any, kind: Any) -> Any:
+        return kind(self, self.per_key, key, self.interval, self.burst * self.interval, self.seconds)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount, self.per), self._named(burst=(self.burst, 0.0))
@@ -216,25 +245,30 @@ class Budget(Limit):
         *,
         cost: Callable[[Any], float] | None = None,
         per_task: bool = False,
-        shared: Any = None,
+        shared: Shared | None = None,
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, infinite=True)
+        self.terms = Terms(self.amount)
         super().__init__(cost, False, per_task, shared, name)
 
     def used(self) -> float:
-        """What ended calls have spent."""
+        """What ended calls have spent. Progress: a shared Budget asks its database, and waits."""
         account: Any = self._account
-        return float(account.settled)
+        return float(account.settled) if self.exchange is None else float(self.exchange.spent(account.limit_id))
 
-    def _new_account(self, key: Any) -> Account:
-        return Spending(self, False, key, self.amount)
+    _kinds = Spending, LeasedSpending
+
+    def _account_of(self, key: Any, kind: Any) -> Any:
+        return kind(self, False, key, self.amount)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._named()
 
     def refusal(self, cost: float) -> BaseException:
-        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {self.used():g} is spent already")
+        account: Any = self._account
+        spent = account.settled if self.exchange is None else account.known_spent()
+        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {spent:g} is spent already")
 
 
 class Concurrency(Limit):
@@ -247,16 +281,19 @@ class Concurrency(Limit):
         cost: Callable[[Any], float] | None = None,
         per_key: bool = False,
         per_task: bool = False,
-        shared: Any = None,
+        shared: Shared | None = None,
         lease: float = 30.0,
         name: str | None = None,
     ) -> None:
         self.amount = checked_amount("amount", amount, positive=True, infinite=True)
         self.lease = checked_amount("lease", lease, positive=True)
+        self.terms = Terms(self.amount, lease=self.lease)
         super().__init__(cost, per_key, per_task, shared, name)
 
-    def _new_account(self, key: Any) -> Account:
-        return Permits(self, self.per_key, key, self.amount)
+    _kinds = Permits, LeasedPermits
+
+    def _account_of(self, key: Any, kind: Any) -> Any:
+        return kind(self, self.per_key, key, self.amount)
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.amount,), self._named(lease=(self.lease, 30.0))
@@ -293,6 +330,8 @@ def _remake(kind: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> An
 
 
 def _begin_all() -> None:
+    if (module := sys.modules.get(f"{__package__}.exchange")) is not None:
+        module.begin_all()
     for limit in list(_limits):
         limit._begin()
 
@@ -313,6 +352,7 @@ class Block:
         self.limits = (limit,)
         self._cost = cost
         self._spent: float | None = None
+        self._error: BaseException | None = None  # the database of the limit is away for too long
         self._free = [None]  # empty while it is in use: only one thread can pop the entry
         self._taken: list[Owner] = []
 
@@ -390,7 +430,15 @@ class Block:
             self._free.pop()
         except IndexError:
             raise RuntimeError("the block is in use (expected: limit(cost) for each block)") from None
-        return Owner((self.limit,), wake)
+        self._error = None
+        owner = Owner((self.limit,), wake)
+        owner.fail = partial(self._fail, ref(owner))
+        return owner
+
+    def _fail(self, owner: ref[Owner], error: BaseException) -> None:
+        self._error = error
+        if (waiting := owner()) is not None:
+            waiting.wake()
 
     def _leave(self, owner: Owner) -> None:
         """The wait was interrupted, or refused: it waits no longer."""
@@ -399,6 +447,9 @@ class Block:
 
     def _try_to_take(self, owner: Owner) -> float | None:
         """Take the cost. Returns None, or when to try again."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         answer = owner.take(owner.waiters, owner.accounts, (self._cost,), time.monotonic())
         if isinstance(answer, Never):
             raise self.limit.refusal(self._cost)

@@ -1,7 +1,8 @@
 """The stage of `limits=`: the last one, because it takes what a call costs: of all limits of the map, or of none.
 
 A call that has to wait keeps its turn. If an account of its key has no room, its lane waits; otherwise the map does.
-The ledger says when to ask again, and wakes who may be able to take (`Owner.woken`). A call that is undone, because its
+The ledger says when to ask again, and wakes who may be able to take (`Owner.woken`). Where as many lanes as there are
+workers wait for an answer of a database, the map waits until one of them has it. A call that is undone, because its
 worker came too late or the map took it back, gives everything back. What a call that ended took is what it said
 (`Delivery.spent`), or else its costs; if the server said "not now", a Budget gets its cost back.
 
@@ -26,17 +27,32 @@ Taken = tuple[Sequence[Account], Sequence[float]]  # the accounts of a call, and
 
 
 class LimitsStage(Stage):
-    __slots__ = ("_counts", "_fail", "_keyed", "_limits", "_names", "_open", "_unit", "owner", "spent")
+    __slots__ = (
+        "_asking", "_counts", "_fail", "_held_up", "_keyed", "_limits", "_most_asking", "_names", "_open", "_unit",
+        "owner", "spent",
+    )  # fmt: skip
 
     paces = True
 
     def __init__(
-        self, limits: Sequence[Limit], settled: Limit | None, spent: dict[str, float], keyed: bool, says: bool
+        self,
+        limits: Sequence[Limit],
+        settled: Limit | None,
+        spent: dict[str, float],
+        *,
+        keyed: bool = False,
+        says: bool = False,
+        workers: int = 1,
+        inline: bool = False,
     ) -> None:
         """settled: the limit that `Delivery.spent` means without a name. spent: it counts what calls took, by the names
-        of limits, unless they said it themselves. keyed: the map has keys. says: calls may say what they took."""
+        of limits, unless they said it themselves. keyed: the map has keys. says: calls may say what they took.
+        inline: as of Owner."""
         super().__init__()
-        self.owner = Owner(limits, self._pass_wakes_on)
+        self.owner = Owner(limits, self._pass_wakes_on, inline)
+        self._asking: set[Lane] = set()
+        self._most_asking = workers
+        self._held_up = False  # the map waits because as many lanes ask
         self._limits = tuple(limits)
         # By which names calls say what they took of each limit.
         self._names: list[Any] = [(["", limit.name] if limit is settled else [limit.name]) for limit in limits]
@@ -49,7 +65,7 @@ class LimitsStage(Stage):
 
     def connect(self, wake: Callable[[Any], None], fail: Callable[[BaseException], None]) -> None:
         super().connect(wake, fail)
-        self._fail = fail
+        self._fail = self.owner.fail = fail
 
     def _pass_wakes_on(self) -> None:
         """In any thread."""
@@ -60,6 +76,11 @@ class LimitsStage(Stage):
             except IndexError:  # another thread was faster
                 return
             self._wake(waiter.lane)
+            if waiter.lane in self._asking:
+                self._asking.discard(waiter.lane)
+                if self._held_up:
+                    self._held_up = False
+                    self._wake(None)
 
     # ------------------------------------------------------------------------------------------------ the reader's
     def prepare(self, lane: Lane) -> None:
@@ -82,7 +103,7 @@ class LimitsStage(Stage):
         else:
             accounts, waiters = owner.accounts, owner.waiters
         costs = self._costs(call)
-        answer = owner.take(waiters, accounts, costs, now)
+        answer = owner.take(waiters, accounts, costs, now, self._may_ask())
         if owner.woken:
             self._pass_wakes_on()
         if not isinstance(answer, (ledger.Wait, Never)):
@@ -94,7 +115,19 @@ class LimitsStage(Stage):
             return self._refused(call, limit, cost)
         if owner.waits_for_itself(answer.account, cost):
             self._fail(RuntimeError(f"{limit!r}: the caller already holds it, and would wait for itself"))
+        if answer.of_lane and limit.shared is not None and answer.at == math.inf:
+            if len(self._asking) >= self._most_asking:
+                return Wait()
+            self._asking.add(call.lane)
         return Wait(answer.at, answer.of_lane)
+
+    def _may_ask(self) -> bool:
+        """Whether a lane may ask a database for more: what it is granted and does not use is wasted, so at most as many
+        ask at a time as calls may start."""
+        if len(self._asking) < self._most_asking:
+            return True
+        self._held_up = True  # first: a lane that is answered from here on wakes the map
+        return len(self._asking) < self._most_asking
 
     def _costs(self, call: Call) -> Sequence[float]:
         """What the call takes of each limit: the sum of its items' costs."""
@@ -136,6 +169,13 @@ class LimitsStage(Stage):
         """Without keys the Rates pause, for all that use them."""
         if not self._keyed:
             self.owner.pause(until)
+
+    def due_at(self) -> float:
+        return min([exchange.due_at() for exchange in self.owner.exchanges], default=math.inf)
+
+    def work(self, patience: Any, early: bool = False) -> None:
+        for exchange in self.owner.exchanges:
+            exchange.work(patience, early)
 
     def kept(self) -> list[Any]:
         """The deadline has passed: nothing waits."""

@@ -1,0 +1,168 @@
+"""What processes tell one another about shared limits: the statements of one exchange (`limits/grants.py` decides).
+
+One transaction locks the rows of the limits, in one order, and reads and writes them and their holds. What it decided
+may be decided anew, if its answer is lost: reports have numbers, and grants that nobody heard of are wasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from operator import itemgetter
+from typing import Any
+
+from ..limits.grants import Answer, Ask, Hold, Holds, Row, Terms, grant
+from .connection import Transaction
+from .statements import SLICE, Store, warn
+
+_TERMS, _STATE = "amount, per, burst, lease", "tat, credit, paused_until, settled"
+_HOLD = "reserved, wanted, since, number, expires_at"
+_UNKNOWN = (None,) * 4  # the terms of a key: those of its limit hold
+
+
+class LimitStore:
+    """The limits of one name of a database, for this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._told: set[tuple[bytes, Terms]] = set()  # by this process
+
+    def exchange(
+        self,
+        ahead: float,
+        terms: Mapping[bytes, Terms],
+        asks: Sequence[Ask],
+        calls: Sequence[Sequence[tuple[int, float]]],
+        give_up: Any = None,
+    ) -> tuple[list[Answer], float]:
+        """Report what calls took, and ask for more. Returns the answers and the database's time. terms: by group; the
+        last that were told hold for all."""
+        limits = sorted({ask.limit for ask in asks} | set(terms))
+        clock = self._store.link.database.clock
+        changed: list[tuple[bytes, Terms, Terms]] = []
+
+        def work(transaction: Transaction, name: int) -> tuple[list[Answer], float]:
+            changed.clear()
+            found = _locked(transaction, name, limits, terms)
+            stored = {limit: found[limit][0] for limit in terms}
+            changed.extend(
+                (limit, stored[limit], new)
+                for limit, new in terms.items()
+                if (limit, new) not in self._told and new != stored[limit]
+            )
+            transaction.execute_many(
+                "UPDATE manytail_limits SET amount = ?, per = ?, burst = ?, lease = ? WHERE name = ? AND limit_id = ?",
+                [(*new, name, limit) for limit, _, new in changed],
+            )
+            stored.update({limit: new for limit, _, new in changed})
+            rows = {ask.limit: found[ask.limit][1] for ask in asks}
+            holds = _holds(transaction, name, list(rows))
+            before = {limit: astuple(row) for limit, row in rows.items()}, _flat(holds)
+            now = float(transaction.value(f"SELECT {clock}"))
+            answers = grant(now, ahead, stored, rows, holds, asks, calls)
+            _write(transaction, name, before, rows, _flat(holds))
+            return answers, now
+
+        result = self._store.run(work, give_up=give_up)
+        self._told.update(terms.items())
+        text = "shared: %s of name %r changes from %s to %s for all that use it"
+        for limit, old, new in changed:
+            warn(text, limit.decode(), self._store.name, old, new)
+        return result
+
+    def drop_idle(self, idle: float, give_up: Any = None) -> int:
+        """Drop the keys of Rates of which nothing was taken for `idle` seconds, but none that is being changed. Returns
+        how many. A later grant does not change: it begins at the time when it is asked for in either case."""
+        database = self._store.link.database
+
+        def work(transaction: Transaction, name: int) -> int:
+            clock = database.clock
+            old = f"per IS NULL AND tat < {clock} - ? AND paused_until < {clock}{database.skip_locked}"
+            delete = (
+                "DELETE FROM manytail_limits WHERE name = ? AND limit_id IN (SELECT limit_id FROM manytail_limits "
+                f"WHERE name = ? AND {old}) AND NOT EXISTS (SELECT 1 FROM manytail_holds AS held "
+                "WHERE held.name = manytail_limits.name AND held.limit_id = manytail_limits.limit_id)"
+            )
+            return int(transaction.execute(delete, (name, name, idle)).rowcount)
+
+        return self._store.run(work, give_up=give_up)
+
+    def spent(self, limit: bytes) -> float:
+        """What ended calls have spent of a Budget, and what processes had reserved that died."""
+        clock = self._store.link.database.clock
+
+        def work(transaction: Transaction, name: int) -> float:
+            settled = "SELECT settled FROM manytail_limits WHERE name = ? AND limit_id = ?"
+            lost = (
+                "SELECT coalesce(sum(reserved), 0) FROM manytail_holds "
+                f"WHERE name = ? AND limit_id = ? AND expires_at <= {clock}"
+            )
+            return float(transaction.value(settled, (name, limit)) or 0) + float(transaction.value(lost, (name, limit)))
+
+        return self._store.run(work, writes=False)
+
+
+def _locked(
+    transaction: Transaction, name: int, limits: Sequence[bytes], terms: Mapping[bytes, Terms]
+) -> dict[bytes, tuple[Terms, Row]]:
+    """The rows of these limits, which are made if they are missing. Nobody else changes them, or the holds of these
+    limits, before the end of the transaction."""
+    found = _rows(transaction, name, limits)
+    if len(found) < len(limits):
+        transaction.execute_many(
+            f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (name, limit_id) DO NOTHING",
+            [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in limits if limit not in found],
+        )
+        found = _rows(transaction, name, limits)
+    return found
+
+
+def _rows(transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, tuple[Terms, Row]]:
+    query = f"SELECT limit_id, {_TERMS}, {_STATE} FROM manytail_limits WHERE name = ?"
+    rows = _selected(transaction, query, name, limits, f" ORDER BY limit_id{transaction.database.lock_rows}")
+    return {bytes(limit): (Terms(*values[:4]), Row(*values[4:])) for limit, *values in rows}
+
+
+def _holds(transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, Holds]:
+    query = f"SELECT limit_id, holder, {_HOLD} FROM manytail_holds WHERE name = ?"
+    holds: dict[bytes, Holds] = {limit: {} for limit in limits}
+    for limit, holder, *values in _selected(transaction, query, name, limits, ""):
+        holds[bytes(limit)][bytes(holder)] = Hold(*values)
+    return holds
+
+
+def _selected(transaction: Transaction, query: str, name: int, limits: Sequence[bytes], end: str) -> list[Any]:
+    """The rows of these limits, SLICE limits in one statement."""
+    rows: list[Any] = []
+    for begin in range(0, len(limits), SLICE):
+        part = limits[begin : begin + SLICE]
+        some = ",".join("?" * len(part))
+        rows += transaction.execute(f"{query} AND limit_id IN ({some}){end}", (name, *part)).fetchall()
+    return rows
+
+
+def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, ...]]:
+    return {(limit, holder): astuple(hold) for limit, each in holds.items() for holder, hold in each.items()}
+
+
+def _write(
+    transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any
+) -> None:
+    """Write what has changed."""
+    changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
+    transaction.execute_many(
+        "UPDATE manytail_limits SET tat = ?, credit = ?, paused_until = ?, settled = ? WHERE name = ? AND limit_id = ?",
+        [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
+    )
+    transaction.execute_many(
+        f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
+        "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
+        "expires_at = excluded.expires_at",
+        [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
+    )
+    transaction.execute_many(
+        "DELETE FROM manytail_holds WHERE name = ? AND limit_id = ? AND holder = ?",
+        [(name, *key) for key in before[1] if key not in holds],
+    )

@@ -1,0 +1,271 @@
+"""The exchange with a database of what calls take of shared limits: one thread per process and Shared.
+
+It waits until an account has something to ask or to report (`leases.Requests`), sends all of it in one transaction
+(`database/limits.py`), and wakes who waits for what was granted. It runs while owners use these limits, and until all
+is reported. While the database is away nothing is granted, so no call starts. After `outage_timeout` seconds all owners
+fail. Once the last one has left or is freed, the thread waits only GRACE seconds more for a database that is away.
+
+An owner that is `inline` starts no thread: it calls `work` when something is due.
+
+The thread's life. `poke` starts a thread where none serves; of several the first takes `_serving`, and the others end.
+A thread that has released it looks once more whether there is something to do: who poked it meanwhile saw it held.
+Accounts are changed under the lock of their limits' group (`groups.run`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary, ref
+
+from manytail._lifecycle import start_daemon
+from manytail._sync import Event, Held
+
+from ..database import connection  # noqa: F401  its exit handler has to be registered before the one here: it runs last
+from ..database.limits import LimitStore
+from ..outcomes import SharedUnavailable
+from .groups import Owner, run
+from .leases import Requests, places_of
+
+GRACE = 2.0  # seconds that what has to be told still waits for a database that is away, when nobody else does
+DROP_AFTER = 60.0  # seconds after which the row of an idle key is dropped, and between two searches for such rows
+EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last report
+
+_log = logging.getLogger("manytail")
+
+
+class Grace:
+    """Is set `seconds` after the event was."""
+
+    def __init__(self, event: Any, seconds: float = GRACE) -> None:
+        self._event, self._seconds = event, seconds
+        self._over_at = math.inf
+
+    def is_set(self) -> bool:
+        if not self._event.is_set():
+            self._over_at = math.inf
+            return False
+        now = time.monotonic()
+        self._over_at = min(self._over_at, now + self._seconds)
+        return now >= self._over_at
+
+    def wait(self, timeout: float) -> object:
+        return (Event() if self._event.is_set() else self._event).wait(timeout)
+
+
+class Exchange:
+    """What this process and one Shared tell one another about limits."""
+
+    def __init__(self, shared: Any) -> None:
+        self.requests = Requests(os.urandom(12))
+        self._shared = shared
+        self._store: LimitStore | None = None
+        self._owners: dict[ref[Owner], bool] = {}  # whether it is inline
+        self._left = Event()  # no owner uses the limits: nobody waits for a database that is away
+        self._grace = Grace(self._left)
+        self._returning = False  # the last owner has left: all that no running call holds is returned
+        self._serving = threading.Lock()  # of the thread that serves
+        self._working = threading.Lock()  # one exchange at a time
+        self._changed = Event()  # wakes the thread
+        self._drop_at = 0.0
+        self._left.set()
+
+    # ------------------------------------------------------------------------------------------------ from owners
+    def join(self, owner: Owner) -> None:
+        """The owner uses these limits."""
+        self._owners[ref(owner, self._lose)] = owner.inline
+        self._returning = False
+        self._left.clear()
+        _used.add(self)
+
+    def leave(self, owner: Owner) -> None:
+        """It does not any longer. What this process holds and nobody uses is returned after the last one."""
+        self._lose(ref(owner))
+
+    def _lose(self, owner: ref[Owner]) -> None:
+        """It has left, or is freed. Also in a finalizer."""
+        inline = self._owners.pop(owner, None)
+        if inline is not None and not self._owners:
+            self._left.set()
+            self.requests.forget_calls()
+            self._returning = True
+            if self.requests.open and not inline:
+                self.poke()
+            self._changed.set()
+
+    def tell(self) -> None:
+        """There may be something to ask or to report. Does not wait."""
+        if self.requests.is_due_sooner and not all(self._owners.copy().values()):
+            self.poke()
+
+    def poke(self) -> None:
+        """Have the thread look what is due."""
+        self._changed.set()
+        if not self._serving.locked():
+            start_daemon(self._start)
+
+    # ------------------------------------------------------------------------------------------------ without a thread
+    def due_at(self) -> float:
+        """When `work` has something to do. Infinite: it has not, or there is a thread."""
+        return math.inf if self._serving.locked() else self.requests.due()
+
+    def work(self, patience: Any, early: bool = False) -> None:
+        """Exchange what is due, in this thread. early: what is not due yet too, and all that no running call holds is
+        returned: no thread will. patience: once it is set, nothing waits for a database that is away."""
+        try:
+            self._exchange(early, early, Grace(patience))
+        except Exception as error:
+            if not (isinstance(error, SharedUnavailable) and patience.is_set()):
+                self._break(error)
+
+    def report(self) -> None:
+        """Exchange at once what calls have spent by now. Raises what the database does."""
+        self._exchange(True, not self._owners, self._grace)
+
+    def spent(self, limit: bytes) -> float:
+        """What ended calls of all processes have spent of a Budget."""
+        self.report()
+        return self._limit_store().spent(limit)
+
+    # ------------------------------------------------------------------------------------------------ the thread
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="manytail-limits", daemon=True).start()
+
+    def _run(self) -> None:
+        while self._serving.acquire(blocking=False):
+            error: BaseException | None = None
+            try:
+                self._serve()
+            except BaseException as raised:
+                error = raised
+            finally:
+                self._serving.release()
+            if error is not None:
+                self._break(error)
+            is_over = self._is_over() if error is None else not self.requests.calls
+            del error
+            if is_over:
+                return
+
+    def _serve(self) -> None:
+        while True:
+            self._changed.clear()
+            due = self.requests.begin_wait()
+            now = time.monotonic()
+            returns, self._returning = self._returning and bool(self.requests.open), False
+            if due <= now or returns:
+                self._exchange(False, returns, self._grace)
+            elif self._is_over():
+                return
+            else:
+                self._changed.wait(None if due - now > threading.TIMEOUT_MAX else due - now)
+
+    def _is_over(self) -> bool:
+        return not (self._owners or self.requests.calls or self.requests.open)
+
+    def _limit_store(self) -> LimitStore:
+        if self._store is None:
+            self._store = LimitStore(self._shared.store())
+        return self._store
+
+    def _exchange(self, early: bool, returns: bool, patience: Any) -> None:
+        """early: report also what is not due yet. returns: keep only what running calls hold."""
+        with Held(self._working):
+            requests, now = self.requests, time.monotonic()
+            needs: dict[Any, float] = {}
+            calls: list[Any] = []
+            try:  # without a thread of its own, a signal handler may raise anywhere
+                requests.gather(needs, calls, early or returns, now)
+                if needs:
+                    self._exchange_once(needs, calls, returns, patience, now)
+            except BaseException:
+                requests.put_back(needs, calls, now)
+                raise
+
+    def _exchange_once(
+        self, needs: dict[Any, float], calls: list[Any], returns: bool, patience: Any, now: float
+    ) -> None:
+        """What was told and answered is taken out of `needs` and `calls`."""
+        requests, store = self.requests, self._limit_store()
+        keyed = any(account.of_key for account in needs)
+        asks = [
+            run(account.limit, partial(account.report, need, returns, now)) for account, need in needs.items()
+        ]
+        terms = {account.group: account.limit.terms for account in needs}
+        sent = time.monotonic()
+        answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
+        arrived = time.monotonic()
+        offset = requests.took(sent, arrived, at)
+        calls.clear()
+        for (account, need), answer in zip(list(needs.items()), answers, strict=True):
+            del needs[account]
+            run(account.limit, partial(account.answered, answer, need, offset, arrived))
+        if keyed and now >= self._drop_at:
+            self._drop_at = now + DROP_AFTER
+            store.drop_idle(DROP_AFTER, patience)
+
+    def _break(self, error: BaseException) -> None:
+        """All that use these limits fail."""
+        self.requests.forget_calls()
+        owners = [owner for each in list(self._owners.copy()) if (owner := each()) is not None]
+        for owner in owners:
+            owner.fail(error)
+        if not owners and any(account.is_unreported() for account in list(self.requests.open)):
+            with suppress(Exception):  # of a handler of the user
+                text = "shared: what calls took of limits is not reported, and may stay reserved: %s"
+                _log.error(text, error, stacklevel=2)
+
+
+_exchanges: WeakValueDictionary[Any, Exchange] = WeakValueDictionary()
+_used: WeakSet[Exchange] = WeakSet()  # by this process
+_making = threading.Lock()
+
+
+def exchange_of(shared: Any) -> Exchange:
+    """That of this process."""
+    key = os.getpid(), shared.where_key(), shared.name
+    with Held(_making):
+        found = _exchanges.get(key)
+        if found is None:
+            found = _exchanges[key] = Exchange(shared)
+        return found
+
+
+def begin_all() -> None:
+    """In a forked child: the exchanges are the parent's."""
+    global _making
+    _making = threading.Lock()
+    _exchanges.clear()
+    _used.clear()
+
+
+class _Exit:
+    """Patience until a time."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def is_set(self) -> bool:
+        return time.monotonic() >= self._at
+
+    def wait(self, timeout: float) -> object:
+        return Event().wait(min(timeout, max(0.0, self._at - time.monotonic())))
+
+
+@atexit.register
+def _report_all() -> None:
+    """Report what calls of maps that were not closed have spent, for instance after Ctrl-C."""
+    patience = _Exit(time.monotonic() + EXIT_TIMEOUT)
+    for exchange in list(_used):
+        with Held(exchange._working, EXIT_TIMEOUT) as held:
+            is_free = held
+        if is_free and exchange.requests.open:
+            with suppress(Exception):
+                exchange._exchange(True, True, patience)
