@@ -47,6 +47,11 @@ cdef enum:
     MT_CLOSED_STOPPED = 4           # it gives out none, either
 
 cdef enum:
+    # Why a put needs both locks: bits of `must_list`.
+    MT_MUST_LIST = 1                # its sub-queue is empty, and is to be listed
+    MT_MUST_COUNT = 2               # its sub-queue is not among those that the next qsize counts anew
+
+cdef enum:
     # How a get chooses among the ready sub-queues of one priority: `selection`.
     MT_ROUND_ROBIN = 0
     MT_WEIGHTED = 1
@@ -67,8 +72,8 @@ ctypedef struct subqueue:
     int64_t head_seq_cached         # putters' copy of `head_seq`
     mt_atomic_i64 maxsize           # capacity; <= 0: none; written under both locks
     queue *mq                       # constant; holds a reference
-    # 1: it is empty, and the next put must list it. 0: it is in its ring, or kept out of it whatever is put. Written
-    # under both locks, so constant under either; also read without, as a hint
+    # What the next put has to do beside appending: MT_MUST_*. Without MT_MUST_LIST it is in its ring, or kept out of it
+    # whatever is put. Written under both locks, so constant under either; also read without, as a hint
     mt_atomic_u32 must_list
     uint8_t gil_locked              # constant: mq.gil_locked, whose line getters write
     uint8_t timestamped             # constant: selection "oldest", items get a put time
@@ -98,6 +103,9 @@ ctypedef struct subqueue:
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
     int64_t last_batch              # number of the last batch that took an item from it (_mq_batch.pxd); take lock
+    int64_t counted                 # items ever put, when qsize looked last (_mq_ready.pxd); take lock
+    subqueue *changed_next          # in mq's list `changed`; take lock
+    subqueue *changed_prev
     wait_list not_full              # put lock
     mt_atomic_u32 not_full_waiting  # not_full.n, for getters, which read it without the put lock
     subqueue *all_next              # in mq's list of attached sub-queues, by time of their addition, or of removed ones
@@ -122,6 +130,9 @@ ctypedef struct queue:
     int64_t nenabled                # attached and enabled
     int64_t removed_put             # items ever put into sub-queues that are detached
     int64_t removed_total           # items that clear, discard, remove and shutdown took out: they count as done
+    int64_t left_total              # items that left without a get, also those that task_done was called for before
+    int64_t counted                 # the sum of `counted` of all attached sub-queues; take lock
+    subqueue *changed               # attached ones without MT_MUST_COUNT; take lock
     int64_t done                    # task_done calls
     int64_t batches                 # batches ever begun (_mq_batch.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
@@ -168,11 +179,12 @@ cdef inline void unlock_put(queue *q, subqueue *s) noexcept nogil:
     leave(&s.put_lock, s.gil_locked)
 
 
-cdef inline bint must_list(subqueue *s) noexcept nogil:
+cdef inline uint32_t must_list(subqueue *s) noexcept nogil:
+    """What the next put has to do under both locks: MT_MUST_*."""
     # relaxed because: its writer holds both locks and the reader one; or it is a guess that is checked under one
-    return mt_load_relaxed_u32(&s.must_list) != 0
+    return mt_load_relaxed_u32(&s.must_list)
 
 
 cdef inline void set_must_list(subqueue *s, bint must) noexcept nogil:
     # relaxed because: written under both locks
-    mt_store_relaxed_u32(&s.must_list, must)
+    mt_store_relaxed_u32(&s.must_list, must_list(s) & MT_MUST_COUNT | must)

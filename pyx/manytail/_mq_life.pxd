@@ -59,7 +59,8 @@ cdef inline int attach_subqueue(queue *q, subqueue *s, bint attached) noexcept n
         link_last(s, &s.all_next, &q.all_first, &q.all_last)
         q.nsubs += 1
         q.nenabled += s.enabled
-        set_must_list(s, s.enabled)      # without the put lock: no putter has it yet
+        # relaxed because: no putter has it yet
+        mt_store_relaxed_u32(&s.must_list, MT_MUST_COUNT | s.enabled)
     unlock_take(q)
     return r
 
@@ -80,6 +81,9 @@ cdef inline bint detach_subqueue(queue *q, subqueue *s, bint attached) noexcept 
     count = head_count(s)
     head_count_as_done(q, count)
     q.removed_put += head_ever_put(s)
+    q.counted -= s.counted
+    if not must_list(s) & MT_MUST_COUNT:
+        unlink_from(s, &s.changed_next, &q.changed, NULL)
     s.attached = 0
     unlink_from(s, &s.all_next, &q.all_first, &q.all_last)
     link_after(NULL, s, &s.all_next, &q.removed, NULL)

@@ -6,9 +6,10 @@
 #
 # Invariants
 #   L1  While nobody holds the take lock, each sub-queue that has an item, and is not kept out of its ring, is in it.
-#   L2  While `must_list` is set and nobody holds both locks, the sub-queue is empty and not in its ring.
-#   L3  Whoever takes a sub-queue out of its ring sets `must_list`, lists it again or keeps it out (head_leave_to_put,
+#   L2  While MT_MUST_LIST is set and nobody holds both locks, the sub-queue is empty and not in its ring.
+#   L3  Whoever takes a sub-queue out of its ring sets MT_MUST_LIST, lists it again or keeps it out (head_leave_to_put,
 #       head_list, head_mask) before the take lock is free.
+#   L4  An attached sub-queue is in the list `changed`, or has MT_MUST_COUNT, and then `counted` is exact.
 from manytail._mq_tail cimport *
 
 
@@ -92,8 +93,11 @@ cdef inline bint head_leave_to_put(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline void head_list_after_put(queue *q, subqueue *s, wait_node **to_post) noexcept nogil:
-    """After a put under both locks: if it must list the sub-queue, do so and notify a getter."""
-    if must_list(s):
+    """After a put under both locks: do what it must. If it lists the sub-queue, notify a getter."""
+    cdef uint32_t must = must_list(s)
+    if must & MT_MUST_COUNT:
+        head_note_change(q, s)
+    if must & MT_MUST_LIST:
         set_must_list(s, False)
         head_list(q, s)
         if unlikely(q.not_empty.n != 0):
@@ -132,8 +136,53 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     return n
 
 
+# qsize without a limit does not look at all sub-queues. It knows how many items were ever put into each when it looked
+# last, and what has left is counted for all together. So it looks at those of the list `changed` only. One to which
+# nothing was put since the last time leaves that list: it gets MT_MUST_COUNT, and its next put, which then takes both
+# locks, brings it back. So other puts pay nothing, and one to a busy sub-queue never does.
+cdef inline int64_t head_ever_put(subqueue *s) noexcept nogil:
+    # pairs with: mt_store_release in tail_put, tail_put_run
+    return mt_load_acquire_i64(&s.tail_seq) + s.nfront
+
+
+cdef inline void head_note_change(queue *q, subqueue *s) noexcept nogil:
+    """Its next qsize counts this sub-queue anew. Both locks are held."""
+    # relaxed because: written under both locks
+    mt_store_relaxed_u32(&s.must_list, must_list(s) & ~<uint32_t>MT_MUST_COUNT)
+    link_after(NULL, s, &s.changed_next, &q.changed, NULL)
+
+
+cdef inline bint head_leave_changed(queue *q, subqueue *s) noexcept nogil:
+    """Leave the list `changed`. False: an item was put since the last qsize."""
+    lock_put(q, s, q.holder_attached)
+    cdef bint same = head_ever_put(s) == s.counted
+    if same:
+        unlink_from(s, &s.changed_next, &q.changed, NULL)
+        mt_store_relaxed_u32(&s.must_list, must_list(s) | MT_MUST_COUNT)    # relaxed because: written under both locks
+    unlock_put(q, s)
+    return same
+
+
+cdef inline int64_t head_counted(queue *q) noexcept nogil:
+    """The number of items of all attached sub-queues."""
+    cdef subqueue *s = q.changed
+    cdef subqueue *following
+    while s != NULL:
+        following = s.changed_next
+        if head_ever_put(s) != s.counted or not head_leave_changed(q, s):
+            q.counted -= s.counted
+            s.counted = head_ever_put(s)
+            q.counted += s.counted
+        s = following
+    return q.counted + q.removed_put - q.taken_total - q.left_total
+
+
 cdef inline int64_t qsize_of(queue *q, int64_t enough, bint attached) noexcept nogil:
+    cdef int64_t n
     lock_take(q, attached)
-    n = head_qsize(q, enough)
+    if enough == INT64_MAX and q.nenabled == q.nsubs and not q.shut:
+        n = head_counted(q)
+    else:                           # what is disabled or stopped does not count
+        n = head_qsize(q, enough)
     unlock_take(q)
     return n

@@ -10,11 +10,6 @@
 from manytail._mq_get cimport *
 
 
-cdef inline int64_t head_ever_put(subqueue *s) noexcept nogil:
-    # pairs with: mt_store_release in tail_put, tail_put_run
-    return mt_load_acquire_i64(&s.tail_seq) + s.nfront
-
-
 cdef inline int64_t head_put_total(queue *q) noexcept nogil:
     cdef int64_t n = q.removed_put
     cdef subqueue *s = q.all_first
@@ -30,6 +25,7 @@ cdef inline int64_t head_unfinished(queue *q) noexcept nogil:
 
 cdef inline void head_count_as_done(queue *q, int64_t n) noexcept nogil:
     """n items were taken out without a get: they count as done, unless task_done() was called for them before."""
+    q.left_total += n
     if q.done > q.taken_total:
         n = min(n, max(<int64_t>0, head_unfinished(q)))
     q.removed_total += n

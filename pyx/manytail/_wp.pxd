@@ -205,9 +205,8 @@ cdef inline int put_in_lane(pool *p, lane *ln, uintptr_t item, bint over, int64_
         lock_put(q, s, True)
         position[0] = mt_load_relaxed_i64(&s.tail_seq)      # relaxed because: written under the put lock
         r = tail_put(q, s, item)
-        if r == MT_OK and must_list(s):
-            set_must_list(s, False)
-            head_list(q, s)
+        if r == MT_OK:
+            head_list_after_put(q, s, &to_post)
         unlock_put(q, s)
         if r == MT_OK:
             p.pending += 1

@@ -275,6 +275,7 @@ static void mixed_end(void) {
           (int)MQ_TASKS(head_put_total)(m.q));
     CHECK(m.q->taken_total + m.q->removed_total == m.expected, "got %d, taken away %d of %d", (int)m.q->taken_total,
           (int)m.q->removed_total, (int)m.expected);
+    CHECK(MQ_READY(head_counted)(m.q) == 0, "counted %d in an empty queue", (int)MQ_READY(head_counted)(m.q));
     CHECK(MQ_TASKS(join_until)(m.q, 0, 0) == MT_OK, "unfinished: %d", (int)MQ_TASKS(head_unfinished)(m.q));
     for (int i = 0; i < m.nsubqueues; i++)
         CHECK(!m.tails[i]->sized || MQ_SIZES(tail_size)(m.tails[i]) == 0, "size %d of an empty tail",

@@ -356,6 +356,33 @@ struct cleared : suite<queue_suite, 3> {
     }
 };
 
+/* Both tails were counted and have left the list of those that are counted anew; puts, a get and counts meet. */
+struct counted : suite<queue_suite, 3, 2> {
+    int size() { return (int)MQ_READY(qsize_of)(q, INT64_MAX, 0); }
+    void before() {
+        begin();
+        put(a, 0);
+        put(b, 1);
+        size();
+        size();
+    }
+    void one() {
+        OK(put(a, 2));
+        OK(put(a, 3));
+    }
+    void two() {
+        for (int i = 0; i < 3; i++) {
+            int n = size();
+            RL_ASSERT(n >= 1 && n <= 4);
+        }
+    }
+    void three() { RL_ASSERT(get() >= 0); }
+    void after() {
+        RL_ASSERT(size() == 3 && size() == 3 && size() == 3);
+        queue_suite::after();
+    }
+};
+
 /* ---------------------------------------------------------------------------------------------------------- the end */
 /* Shutdown, a put, a waiting getter: the getter has the item or the news, nothing is lost. */
 struct shut : suite<queue_suite, 3> {
