@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import NamedTuple, TypeVar
+import functools
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, NamedTuple, TypeVar
 
 _K = TypeVar("_K")
 _S = TypeVar("_S")
@@ -114,3 +115,16 @@ class QueueStats(NamedTuple):
     high_water: int
     subscriptions: int
     oldest_age: float | None
+
+
+def initialised_repr(method: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A `__repr__` for debuggers and tracebacks: they may show an object whose `__init__` did not run, or raised."""
+
+    @functools.wraps(method)
+    def show(self: Any) -> str:
+        try:
+            return method(self)
+        except AttributeError:
+            return f"<{type(self).__name__}, not initialised>"
+
+    return show

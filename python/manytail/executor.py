@@ -35,6 +35,7 @@ from manytail import MultiQueue, _workpool
 from manytail._lanes import LaneTable
 from manytail._lifecycle import after_fork_in_child, begin, refuse_copy
 from manytail._sync import Event, start_thread
+from manytail._values import initialised_repr
 from manytail._workpool import UNSET, WorkPool, disown
 
 __all__ = ["KeyedExecutor", "Lane"]
@@ -102,6 +103,7 @@ class KeyedExecutor(Executor):
             self, "it owns threads of this process", "share it between threads, and make another one in another process"
         )
 
+    @initialised_repr
     def __repr__(self) -> str:
         pool = self._workers.pool
         state = "shut down" if pool.ended else f"{pool.pending} pending"

@@ -34,7 +34,7 @@ EXTENSIONS = [
     *("_workpool", "_sections", "_timings"),
 ]
 LEAVES = {"errors", "_selectors", "_values"}  # Python modules that extension modules use; they import only each other
-SHARED = {"manytail", "manytail.errors", "manytail._lifecycle"}  # every part may import these
+SHARED = {"manytail", "manytail.errors", "manytail._lifecycle", "manytail._values"}  # every part may import these
 
 # What a part above the core may import from manytail, besides itself.
 ALLOWED = {

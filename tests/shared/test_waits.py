@@ -132,6 +132,25 @@ def test_an_outage_ends_a_map_whose_server_is_stopped(stopped, use):
 
 
 @posix
+@pytest.mark.parametrize("name", ["remembered", "forget", "reset"])
+def test_an_outage_ends_a_call_of_a_shared_whose_server_is_stopped(stopped, name):
+    with pytest.raises(SharedUnavailable, match=r"no answer|timeout"):
+        getattr(stopped, name)()
+
+
+def test_a_long_statement_is_waited_for_while_the_server_answers_others(postgresql, monkeypatch):
+    shared = Shared(postgresql.url, "a", outage_timeout=0.1)
+    store = shared._store()
+    store.remembered()
+    monkeypatch.setattr(store.link, "_wait", 1)
+    monkeypatch.setattr(_shared_database, "STATEMENT_WAIT", 1.0)
+    sleep = "SELECT 1 FROM pg_sleep(2.5)"
+    assert store.run(lambda transaction, _: transaction.value(sleep), is_long=True) == 1
+    with pytest.raises(SharedUnavailable, match=r"no answer|timeout"):
+        store.run(lambda transaction, _: transaction.value(sleep))
+
+
+@posix
 def test_the_deadline_ends_maps_whose_server_is_stopped(own_server):
     shared = Shared(own_server.url(), "a", outage_timeout=PATIENT)
     shared.remembered()

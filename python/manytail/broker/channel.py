@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+from manytail._values import initialised_repr
 from manytail.broker import exceptions
 from manytail.broker._protocol import (
     BindingArguments,
@@ -99,6 +100,7 @@ class Channel(Closable):
     def __int__(self) -> int:
         return self._number
 
+    @initialised_repr
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._number} {'open' if self.is_open else 'closed'}>"
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from manytail._lifecycle import begin, refuse_copy
+from manytail._values import initialised_repr
 from manytail.broker import exceptions
 from manytail.broker._mailbox import Mailbox
 from manytail.broker._protocol import require_callable
@@ -75,6 +76,7 @@ class Connection(Closable):
         self._timer_numbers = itertools.count(1)
         broker._connections[id(self)] = self
 
+    @initialised_repr
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'open' if self.is_open else 'closed'}, {len(self._channels)} channels>"
 
@@ -277,6 +279,7 @@ class Broker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @initialised_repr
     def __repr__(self) -> str:
         queues, connections = len(self._runtime.host.queues), len(self._connections)
         return f"<{type(self).__name__} {queues} queues, {connections} connections{', closed' if self._closed else ''}>"

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from manytail._values import initialised_repr
+
 __all__ = ["ConnectionParameters", "ExternalCredentials", "Parameters", "PlainCredentials", "URLParameters"]
 
 PORT, PORT_OF_AMQPS = 5672, 5671
@@ -102,6 +104,7 @@ class Parameters:
             raise (ValueError if isinstance(value, kinds) else TypeError)(f"{name}: {value!r} (expected: {expected})")
         self.__dict__[name] = value
 
+    @initialised_repr
     def __repr__(self) -> str:
         return f"<{type(self).__name__} host={self.host} port={self.port} virtual_host={self.virtual_host}>"
 

@@ -7,6 +7,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from manytail._values import initialised_repr
+
 __all__ = [
     "ACCESS_REFUSED",
     "CHANNEL_ERROR",
@@ -129,6 +131,7 @@ class _Fields:
     __slots__: tuple[str, ...] = ()
     NAME: ClassVar[str]
 
+    @initialised_repr
     def __repr__(self) -> str:
         return f"<{self.NAME}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})>"
 

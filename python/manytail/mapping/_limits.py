@@ -33,6 +33,7 @@ from weakref import WeakSet, ref
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Event
+from manytail._values import initialised_repr
 
 from . import _exchange, _ledger
 from ._grants import Terms
@@ -217,6 +218,7 @@ class Limit:
         positional, named = self._arguments()
         return _remake, (type(self), positional, named)
 
+    @initialised_repr
     def __repr__(self) -> str:
         positional, named = self._arguments()
         shown = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]

@@ -493,6 +493,7 @@ class Results(Iterator[_R]):
             runner.locked(self._scheduler.emit_done)
         if not self._output:
             runner.flush()
+            self._scheduler.drop()  # before the last report of progress
             self._end()
             error = self._final_error()
             self._scheduler.forget_errors()

@@ -904,6 +904,7 @@ class Scheduler:
     def drop(self) -> None:
         """The map has been closed, and no call runs: nobody takes what is done."""
         self.output.clear()
+        self.window.in_flight = self.window.buffered = 0
         for line in self._lines():
             line.clear()
 

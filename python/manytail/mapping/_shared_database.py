@@ -23,7 +23,6 @@ and locks in the process, which a child would take for its own.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import re
@@ -36,6 +35,7 @@ from _thread import get_ident
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
@@ -57,7 +57,8 @@ EXPECTED = (
 LOCK_WAIT = 5.0  # seconds of waiting for a lock before that counts as an outage
 IDLE_WAIT = 3.0  # seconds after which PostgreSQL ends a transaction in which its process does nothing
 STATEMENT_WAIT = 60.0  # seconds after which PostgreSQL ends a statement of a map
-ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage
+ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage; of a long statement: before
+# another connection asks whether the server answers at all
 CLOSE_TIMEOUT = 1.0  # seconds that closing waits for a transaction
 FORK_TIMEOUT = 2.0  # seconds that a fork waits for a transaction
 USE_INTERVAL = 0.1  # seconds after which a thread that waits for the connection looks whether it is to give up
@@ -100,9 +101,9 @@ class Database(ABC):
         """A new connection. wait: seconds that this may take."""
 
     @abstractmethod
-    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: float) -> None:
+    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: int, is_long: bool) -> None:
         """Begin a transaction. give_up: once it is set, nothing waits for an answer. wait: seconds without an answer
-        that count as an outage."""
+        that count as an outage. is_long: while a server answers another connection, they do not."""
 
     def is_replaced(self, connection: Any) -> bool:
         """Whether the connection leads to something else than a new one would."""
@@ -173,7 +174,9 @@ class Sqlite(Database):
             raise
         return connection
 
-    def begin(self, connection: sqlite3.Connection, writes: bool, give_up: Patience | None, wait: float) -> None:
+    def begin(
+        self, connection: sqlite3.Connection, writes: bool, give_up: Patience | None, wait: int, is_long: bool
+    ) -> None:
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def is_replaced(self, connection: Any) -> bool:
@@ -307,15 +310,24 @@ class Postgresql(Database):
         options: dict[str, Any] = {"connect_timeout": wait, **self._LIMITS, **self._options}
         return Connection.connect(**options, autocommit=True)
 
-    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: float) -> None:
+    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: int, is_long: bool) -> None:
         """The limits are those of the transaction. A pooler between here and the server refuses other ones."""
         connection.patience, connection.answer_wait = give_up, wait
+        connection.answers = partial(self._answers, wait) if is_long else None
         limits = {
             "lock_timeout": LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE_WAIT,
-            "statement_timeout": STATEMENT_WAIT if wait < math.inf else 0,
+            "statement_timeout": 0 if is_long else STATEMENT_WAIT,
         }  # fmt: skip
         said = "".join(f"; SET LOCAL {name} = {seconds * 1_000:.0f}" for name, seconds in limits.items())
         connection.execute(f"BEGIN{said}", prepare=False)  # as one message, which cannot be prepared
+
+    def _answers(self, wait: int) -> bool:
+        """Whether the server lets another connection in."""
+        try:
+            self.connect(wait).close()
+        except self._psycopg.Error:
+            return False
+        return True
 
     def translated(self, sql: str) -> str:
         return sql.replace("%", "%%").replace("?", "%s")
@@ -408,23 +420,23 @@ class Link:
         self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None = None, is_long: bool = False
     ) -> T:
         """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`), and Away once
-        `give_up` is set. is_long: a statement may take as long as it needs."""
+        `give_up` is set. is_long: a statement may take as long as it needs while the server answers others."""
         while True:
             with Held(self._using, USE_INTERVAL) as held:
                 if held:
                     self._user = get_ident()
                     try:
-                        return self._run(work, writes, give_up, math.inf if is_long else self._wait)
+                        return self._run(work, writes, give_up, is_long)
                     finally:
                         self._user = 0
             if give_up is not None and give_up.is_set():
                 raise Away("it does not answer another thread")
 
-    def _run(self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None, wait: float) -> T:
+    def _run(self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None, is_long: bool) -> T:
         database = self.database
         try:
             connection = self._opened()
-            database.begin(connection, writes, give_up, wait)
+            database.begin(connection, writes, give_up, self._wait, is_long)
             result = work(Transaction(database, connection))
             connection.commit()
         except Exception as error:

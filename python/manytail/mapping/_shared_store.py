@@ -134,7 +134,7 @@ class Store:
     ) -> T:
         """Run `work(transaction, number of the name)` in one transaction. Repeat it while the database is away, with a
         longer pause each time, also if it may have been committed. SharedUnavailable after `outage_timeout` seconds, or
-        once `give_up` is set. is_long: a statement may take as long as it needs."""
+        once `give_up` is set. is_long: a statement may take as long as it needs while the server answers others."""
         begun = time.monotonic()
         since: float | None = None  # since when it counts as away
         pause, lock_pause = FIRST_PAUSE, FIRST_LOCK_PAUSE
