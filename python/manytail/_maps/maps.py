@@ -27,7 +27,7 @@ from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
 
 from manytail import _checks
-from manytail._progress import Meter
+from manytail._progress import Meter, display_of
 from manytail._timings import now
 
 from . import options as table
@@ -151,7 +151,6 @@ class Plan:
     def refuse_what_is_missing(self) -> None:
         options = self.options
         missing: dict[str, Any] = {"fn": (options.is_async and options.inline) or None}
-        missing |= {"progress": options.progress or None}
         for name, value in missing.items():
             if value is not None:
                 raise NotImplementedError(name)
@@ -446,7 +445,7 @@ class Results(Iterator[_R]):
 
     def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
         self._driver = driver = plan.driver()
-        self._meter = Meter(driver.stats)
+        self._meter = meter_of(plan, driver, values)
         self._results: Iterator[_R] = taking(plan, driver, self._meter, values)
 
     def __iter__(self) -> Self:
@@ -536,7 +535,7 @@ class AsyncResults(AsyncIterator[_R]):
         self._plan = plan
         self._driver = driver = plan.loop_driver()
         self._output = driver.output
-        self._meter = Meter(driver.stats)
+        self._meter = meter_of(plan, driver, values)
         self._values: Any = values  # until the map begins
         self._returns = plan.options.errors == "return"
         self._taking = False
@@ -667,6 +666,15 @@ async def reading(plan: Plan, scheduler: Scheduler, values: AsyncIterable[Any]) 
     finally:
         if isinstance(iterator, (AsyncGenerator, AsyncResults)):  # what else has an aclose() may be used on
             await iterator.aclose()
+
+
+def meter_of(plan: Plan, driver: Driver, values: Any) -> Meter:
+    show = display_of(plan.options.progress, values)
+    if show is None:
+        return Meter(driver.stats)
+    meter = Meter(driver.stats, show)
+    driver.progress = meter.report
+    return meter
 
 
 def final_error(driver: Driver) -> BaseException | None:

@@ -44,6 +44,7 @@ class Driver:
         self.closed = False  # nothing more is taken, and no error is raised
         self.slack = 0  # see above. Written by the pump and by a consumer that begins to wait
         self.waiting = False  # whether the consumer waits for an item
+        self.progress: Callable[[], object] | None = None  # reports where the map stands; set before the start
         self._lock = threading.Lock()
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
         for stage in scheduler.stages:
@@ -84,10 +85,11 @@ class Driver:
         """Where the map stands. Each number is right, but they may be of different moments."""
         scheduler = self.scheduler
         times = sum(self._timings, Timings())
+        in_flight = len(self.output) if self.ended else max(0, scheduler.window.in_flight)
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
             done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
-            in_flight=max(0, scheduler.window.in_flight), calls=times.calls, retried=scheduler.retried,
+            in_flight=in_flight, calls=times.calls, retried=scheduler.retried,
             deferred=scheduler.deferred, remembered=scheduler.remembered, workers=scheduler.allowed,
             waited=waited, ran=ran, spent=MappingProxyType(scheduler.spent.copy()),
         )  # fmt: skip

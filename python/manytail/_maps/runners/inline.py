@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from manytail._progress import INTERVAL
 from manytail._sync import Event, Held
 from manytail._timings import Timings
 
@@ -58,6 +59,7 @@ class InlineDriver(Driver):
         self._source: Iterator[list[Item]] | None = None
         self._read_limit, self._items_read = 0.0, 0
         self._calls_in, self._reads_in = self.context.copy(), self.context.copy()
+        self._report_at = math.inf  # when the next report of progress is due
         self._turn = threading.RLock()  # held by the thread that does the map's work
         self._whole = True  # no interruption has left that work in the middle
         self._times = Timings()
@@ -66,6 +68,7 @@ class InlineDriver(Driver):
     # ------------------------------------------------------------------------------------------------ for the consumer
     def start(self, source: Iterator[list[Item]], never_blocks: bool = False) -> None:
         self._source = source
+        self._report_at = math.inf if self.progress is None else self.now() + INTERVAL
         self._step()
 
     def wait(self) -> None:
@@ -100,6 +103,9 @@ class InlineDriver(Driver):
             while not self.ended:
                 self._step()
             self._source = None
+            if self._report_at < math.inf:
+                self._report_at = math.inf
+                self._report()
             try:
                 self._calls_in.run(self._stack.__exit__, *exit_arguments(self.error()))
             except BaseException as error:
@@ -112,7 +118,10 @@ class InlineDriver(Driver):
     def _go_on(self) -> None:
         """Do one thing."""
         scheduler = self.scheduler
-        if self.inbox or self._timer_at <= self.now():
+        if self._report_at <= self.now():
+            self._report_at = self.now() + INTERVAL
+            self._report()
+        elif self.inbox or self._timer_at <= self.now():
             self._step()
         elif self._fills and self._may_read():
             self._read_one()
@@ -121,8 +130,15 @@ class InlineDriver(Driver):
         elif self._may_read():
             self._read_one()
         elif not self.output and not self.ended and not self.inbox:
-            wait = self._timer_at - self.now()
+            wait = min(self._timer_at, self._report_at) - self.now()
             self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
+
+    def _report(self) -> None:
+        """KeyboardInterrupt and SystemExit of the function end the map."""
+        if self.progress is not None:
+            before, self._whole = self._whole, True
+            self.context.copy().run(self.progress)
+            self._whole = before
 
     def _step(self, starts: int = 0) -> bool:
         """starts: how many calls may run. Returns whether there is a call to make."""

@@ -25,6 +25,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 from typing import Any
 
+from manytail._progress import INTERVAL
 from manytail._timings import Timings, now
 
 from ..engine.events import Fail, Failed, InputEnded, Missed
@@ -353,6 +354,7 @@ class LoopDriver(Coroutines):
         self._reader: asyncio.Task[None] | None = None
         self._may_read: asyncio.Future[None] | None = None  # the reader waits for it
         self._read_limit, self._items_read = 0.0, 0
+        self._reports: asyncio.TimerHandle | None = None  # the next report
         self._reads = False  # the reader is to be cancelled at the end: it does not close the input
 
     # ------------------------------------------------------------------------------------------------ for the consumer
@@ -368,6 +370,21 @@ class LoopDriver(Coroutines):
             self._reader = self.task(self._read_closing(source))
         self.inbox.append(0)
         self.pump()
+        if self.progress is not None:
+            self._reports = self.loop.call_later(INTERVAL, self._report_on)
+
+    def _report_on(self) -> None:
+        assert self.loop is not None
+        self._report()
+        self._reports = self.loop.call_later(INTERVAL, self._report_on)
+
+    def _report(self) -> None:
+        """What the function raises that is no Exception ends the map."""
+        try:
+            if self.progress is not None:
+                self.context.copy().run(self.progress)
+        except BaseException as error:
+            self.fail(error)
 
     async def wait(self) -> None:
         """Wait until the output has an item, or the map has ended."""
@@ -394,6 +411,10 @@ class LoopDriver(Coroutines):
                 self._cancels = True
                 self._step()
         self._source = None
+        if self._reports is not None:
+            self._reports.cancel()
+            self._reports = None
+            self._report()
         self._step()  # counts what the consumer took last
         if interruption is not None:
             raise interruption
@@ -501,8 +522,7 @@ class OwnLoopDriver(Coroutines, ThreadDriver):
         loop = asyncio.get_running_loop()
         self._all_over = loop.create_future()
         self.loop = loop  # from here on it is poked
-        if self._blocking is not None:
-            self._reader = self._start_thread(partial(self._read_all, self._blocking), "manytail-reader")
+        self._start_others()
         self.inbox.append(0)
         self._step()
         await self._all_over

@@ -5,6 +5,7 @@ the effects (driver.py).
 
     service    one thread, which the consumer starts: makes a step when another thread pokes it, and when the timer is
                due; starts the reader
+    progress   reports where the map stands, if the user has asked for that
     reader     reads an input that may block. An input that never blocks, and runs no user code, needs none: the thread
                that makes a step reads it
     workers    make the calls: one thread per call that was handed and has not ended, up to `workers`, started on demand
@@ -27,6 +28,7 @@ from typing import Any
 
 from manytail import MultiQueue
 from manytail._lifecycle import start_daemon
+from manytail._progress import INTERVAL
 from manytail._sync import Event, Held
 from manytail._timings import Timings
 from manytail.errors import Empty, ShutDown
@@ -106,6 +108,8 @@ class ThreadDriver(Driver):
         self._blocking: Iterator[list[Item]] | None = None
         self._reader: Thread | None = None
         self._may_read_more = Event()
+        self._taken_all = Event()  # the consumer takes nothing more. What reports waits for it, and for the next one
+        self._no_more = Event()  # the map has ended
         self._read_limit = 0.0  # items that may be read
         self._items_read = 0  # items that were read
         # Workers.
@@ -144,6 +148,7 @@ class ThreadDriver(Driver):
 
     def join(self) -> None:
         """Wait until all threads have ended. If the service thread has not begun, it is kept from ever doing so."""
+        self._taken_all.set()
         if not self._claim.setdefault("runs", False):
             self.ended = True
             self.show()
@@ -155,6 +160,10 @@ class ThreadDriver(Driver):
         reader = self._reader
         if reader is not None and reader is not threading.current_thread():
             reader.join(READER_JOIN_TIMEOUT)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._taken_all.set()
 
     def runs_here(self) -> bool:
         """Whether the caller is a thread of this map."""
@@ -246,6 +255,7 @@ class ThreadDriver(Driver):
         self._input_done = True
         self._wakeup.set()
         self._may_read_more.set()
+        self._no_more.set()
 
     # ------------------------------------------------------------------------------------------------ threads
     def _start_thread(self, run: Callable[[], object], name: str) -> Thread:
@@ -269,8 +279,7 @@ class ThreadDriver(Driver):
         if not self._claim.setdefault("runs", True):
             return
         try:
-            if self._blocking is not None:
-                self._reader = self._start_thread(partial(self._read_all, self._blocking), "manytail-reader")
+            self._start_others()
             while not self.ended:
                 self._wakeup.clear()
                 if self._timer_at <= self.now():
@@ -282,6 +291,33 @@ class ThreadDriver(Driver):
                     self._wakeup.wait(None if wait == math.inf else min(max(0.0, wait), threading.TIMEOUT_MAX))
         except BaseException as error:
             self.report(Fail(error))
+        finally:
+            self._count_ended()
+
+    def _start_others(self) -> None:
+        if self._blocking is not None:
+            self._reader = self._start_thread(partial(self._read_all, self._blocking), "manytail-reader")
+        if self.progress is not None:
+            with Held(self._count_lock):
+                self._unfinished += 1
+            try:
+                self._threads.append(self._start_thread(partial(self._report_on, self.progress), "manytail-progress"))
+            except RuntimeError:  # the system cannot start another thread
+                self._count_ended()
+                raise
+
+    def _report_on(self, report: Callable[[], object]) -> None:
+        """The thread that reports, until the consumer waits for the end of all threads, and once then."""
+        try:
+            while not self._taken_all.wait(INTERVAL):
+                report()
+            self._no_more.wait()
+            report()
+        except BaseException as error:  # KeyboardInterrupt, SystemExit
+            self.halted = True
+            self.report(Fail(error))
+            if self.ended and self.scheduler.error is None:  # perhaps nobody makes another step
+                self.scheduler.error = error
         finally:
             self._count_ended()
 
