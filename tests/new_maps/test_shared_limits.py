@@ -56,9 +56,7 @@ def test_maps_of_two_shareds_keep_all_limits_together(sqlite):
         return item
 
     with Threads() as threads:
-        tasks = [
-            threads.start(list, concurrent_map(fn, range(30), limits=limits(), errors="return")) for _ in range(2)
-        ]
+        tasks = [threads.start(list, concurrent_map(fn, range(30), limits=limits(), errors="return")) for _ in range(2)]
         outcomes = [outcome for task in tasks for outcome in task.result()]
     assert sum(outcome.ok for outcome in outcomes) == 50
     assert most <= 3

@@ -11,6 +11,7 @@ from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Scheduler
+from manytail._maps.engine.window import Window
 from manytail._maps.engine.within import WithinStage
 from manytail._maps.limits.groups import Owner
 from manytail._maps.limits.stage import LimitsStage
@@ -95,7 +96,7 @@ FAULTS = [
     (WithinStage, "before", "call.begin_by = min(call.begin_by, latest)", "pass"),
     (Scheduler, "_ask", "call.begin_by = math.inf", "pass"),
     (Scheduler, "step", "and not effects.recall", ""),
-    (Scheduler, "step", "window.taken + window.size", "window.taken + window.size + 1"),
+    (Window, "read_limit", "self.taken + self.size", "self.taken + self.size + 1"),
     (Scheduler, "_arrived", "item.error is not None or item.known:", "item.error is not None:"),
     (Scheduler, "_ask", "return decision, stages[:number][::-1]", "return decision, ()"),
     (Scheduler, "_answer", "self._tell(granted, item, Ended.REFUSED)", "pass"),

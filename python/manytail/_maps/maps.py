@@ -40,6 +40,7 @@ from .engine.item import Call, Item
 from .engine.lanes import Lanes
 from .engine.scheduler import Rules, Scheduler
 from .engine.stages import Stage
+from .engine.window import LIGHT
 from .engine.within import WithinStage
 from .errors import add_note, note_option, shortened
 from .limits.objects import Rate, checked_amount
@@ -233,6 +234,8 @@ class Plan:
         """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
         keeps its place in the order."""
         item = Item(value, None, now(), number)
+        if scheduler.window.weighs and type(value) not in LIGHT:
+            scheduler.window.weigh(item, value)
         try:
             self.describe(item, value)
             scheduler.lanes.assign(item)
@@ -502,6 +505,8 @@ def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values
                     driver.took(taken)
                     taken, stride = 0, window.size // STRIDES
                     meter.sample()
+                if window.has_weights:
+                    window.left(item)
                 result = plan.result(item) if returns else item.result
                 del item
                 yield result
@@ -560,6 +565,8 @@ class AsyncResults(AsyncIterator[_R]):
         self._taken += 1
         if self._taken >= self._stride:
             self._report()
+        if self._driver.scheduler.window.has_weights:
+            self._driver.scheduler.window.left(item)
         result: _R = self._plan.result(item) if self._returns else item.result
         return result
 

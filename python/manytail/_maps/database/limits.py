@@ -146,9 +146,7 @@ def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, 
     return {(limit, holder): astuple(hold) for limit, each in holds.items() for holder, hold in each.items()}
 
 
-def _write(
-    transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any
-) -> None:
+def _write(transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any) -> None:
     """Write what has changed."""
     changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
     transaction.execute_many(

@@ -56,7 +56,7 @@ class Item:
     __slots__ = (
         "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done",
         "error", "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number",
-        "priority", "read", "result", "value",
+        "priority", "read", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -73,6 +73,7 @@ class Item:
     identity: str  # its idempotency key; only with dedup or remember
     last_error: Any  # of its last attempt
     priority: float
+    size: int  # bytes that the window counts for it
     delivery: Any  # of its last call; only where fn wants it
 
     def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
@@ -101,7 +102,7 @@ class Item:
 
 UNSET = {
     "began": None, "begin_by": math.inf, "costs": None, "deferral_error": None, "deferrals": 0, "deferred": 0.0,
-    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0,
+    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0, "size": 0,
 }  # fmt: skip
 
 

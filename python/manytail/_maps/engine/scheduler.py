@@ -158,7 +158,8 @@ class Scheduler:
             if window.grows and window.is_full:
                 self._grow()
             if not self.input_ended:
-                effects.read = window.taken + window.size
+                called = self.handed if self._batches is None else self.handed_items
+                effects.read = window.read_limit(called + self.lanes.waiting * self.rules.calls_items)
         effects.wake_at = self._next_wake()
         return effects
 
@@ -686,6 +687,10 @@ class Scheduler:
         if self.rules.drops:
             kept = [item for item in items if item.error is None]
             self.window.taken += len(items) - len(kept)
+            if self.window.has_weights:
+                for item in items:
+                    if item.error is not None:
+                        self.window.left(item)
             items = kept
         if self._keeps is not False:
             self._effects.emit += items

@@ -195,9 +195,7 @@ class Exchange:
         """What was told and answered is taken out of `needs` and `calls`."""
         requests, store = self.requests, self._limit_store()
         keyed = any(account.of_key for account in needs)
-        asks = [
-            run(account.limit, partial(account.report, need, returns, now)) for account, need in needs.items()
-        ]
+        asks = [run(account.limit, partial(account.report, need, returns, now)) for account, need in needs.items()]
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
         answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)

@@ -25,6 +25,7 @@ from manytail._timings import Timings
 from ..engine.events import Effects, Event, Fail, Failed, Recalled, Returned, Stop, Woken
 from ..engine.item import Call, Item, Kind, Lane
 from ..engine.scheduler import Scheduler
+from ..engine.window import LIGHT
 from ..outcomes import Quantiles, Stats
 
 SLACK = 32  # successes that may wait at most
@@ -169,6 +170,11 @@ class Driver:
         """From here on calls run in this context."""
         for stage in self.scheduler.stages:
             stage.hold()
+
+    def weigh(self, item: Item) -> None:
+        """Count the bytes of its result, in the thread that made the call."""
+        if self.scheduler.window.weighs and type(item.result) not in LIGHT:
+            self.scheduler.window.weigh(item, item.result)
 
     def add_timings(self, timings: Timings) -> None:
         self._timings = (*self._timings, timings)

@@ -225,12 +225,14 @@ class InlineDriver(Driver):
             event = self._judge.failed(call, error, overdue=late is not None)
         if isinstance(event, Item):
             self._times.last_began(call.began, call.read)
+            self.weigh(event)
             self.inbox.append(event)
             return
         verdicts = [event.verdict] if isinstance(event, Failed) else event.verdicts
         for item, verdict in zip(call.items(), verdicts, strict=False):
             if verdict is None:
                 self._times.last_began(call.began, item.read)
+                self.weigh(item)
             elif interrupts(verdict.error):  # of `on`, `backoff` or `fatal`
                 self._interrupted(call, verdict.error)
         self.inbox.append(event)

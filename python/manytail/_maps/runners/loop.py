@@ -285,6 +285,7 @@ class Coroutines(Driver):
                     self._batch_returned(call, began)
                 else:
                     times.last_began(began, call.read)
+                    self.weigh(call)
                     inbox.append(call)
             if self._soon_step is None:
                 self.pump()
@@ -333,6 +334,7 @@ class Coroutines(Driver):
         for item, verdict in zip(batch.members, event.verdicts, strict=True):
             if verdict is None:
                 self._times.last_began(began, item.read)
+                self.weigh(item)
         self.report_end(event)
 
 

@@ -36,6 +36,7 @@ from manytail.errors import Empty, ShutDown
 from ..engine.events import Fail, Failed, InputEnded, Missed
 from ..engine.item import Batch, Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
+from ..engine.window import LIGHT
 from ..outcomes import end_delivery
 from ..verdicts import Judge
 from .driver import Driver
@@ -387,6 +388,7 @@ class ThreadDriver(Driver):
         timed, paced = self._timed, self._paced
         next_call: Any = None
         batched = self.scheduler.batched
+        weighs, weigh = self.scheduler.window.weighs, self.scheduler.window.weigh
         after_success = self._pump_only if self.scheduler.hands_ahead else self._make_step
         while True:
             item = result = None  # an idle worker keeps no item alive
@@ -416,6 +418,8 @@ class ThreadDriver(Driver):
                 if batched:
                     self._returned(item, timings)  # type: ignore[arg-type]
                     continue
+                if weighs and type(result) not in LIGHT:
+                    weigh(item, result)  # type: ignore[arg-type]
                 end(item.read)  # type: ignore[union-attr]
                 inbox.append(item)
                 if len(inbox) > self.slack:
@@ -457,4 +461,5 @@ class ThreadDriver(Driver):
         for item, verdict in zip(batch.members, event.verdicts, strict=True):
             if verdict is None:
                 timings.last_began(began, item.read)
+                self.weigh(item)
         self.report_end(event)
