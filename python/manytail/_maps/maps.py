@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
@@ -192,7 +193,18 @@ class Plan:
         batches = None
         if options.batch is not None:
             batches = Batches(options.batch.size, options.batch.linger, options.order == "key")
-        return Scheduler(rules, lanes, self.stages() + ([] if limits is None else [limits]), spent, batches)
+        memory = self.memory()
+        stages = self.stages(memory) + ([] if limits is None else [limits])
+        return Scheduler(rules, lanes, stages, spent, batches, memory)
+
+    def memory(self) -> Any:
+        """What `remember` needs. Imports sqlite3."""
+        shared = self.options.remember
+        if shared is None:
+            return None
+        from .results.memory import Memory
+
+        return Memory(shared, shared.codec, inline=self.options.inline)
 
     def limits(self, spent: dict[str, float]) -> LimitsStage | None:
         options = self.options
@@ -203,7 +215,7 @@ class Plan:
             workers=options.workers, inline=options.inline,
         )  # fmt: skip
 
-    def stages(self) -> list[Stage]:
+    def stages(self, memory: Any) -> list[Stage]:
         """In their order, without that of the limits. An option that is not given adds none."""
         stages: list[Stage] = []
         options, breaker = self.options, self.options.breaker
@@ -211,6 +223,8 @@ class Plan:
             stages.append(EqualStage(options.dedup))
         if options.retry.within is not None:
             stages.append(WithinStage(options.retry.within))
+        if memory is not None:
+            stages.append(memory)
         if breaker is not None:
             stages.append(BreakerStage(breaker.failures, breaker.reset, breaker.when_open == "fail"))
         if options.least:
@@ -222,13 +236,15 @@ class Plan:
 
     def driver(self) -> ThreadDriver | InlineDriver:
         options = self.options
+        scheduler = self.scheduler()
         if options.is_async:
-            return OwnLoopDriver(self.scheduler(), self.call_with_in_loop, self.judge())
+            return OwnLoopDriver(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
         kind = InlineDriver if options.inline else ThreadDriver
-        return kind(self.scheduler(), self.call_with, self.judge())
+        return kind(scheduler, partial(self.call_with, scheduler.memory), self.judge())
 
     def loop_driver(self) -> LoopDriver:
-        return LoopDriver(self.scheduler(), self.call_with_in_loop, self.judge())
+        scheduler = self.scheduler()
+        return LoopDriver(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
 
     def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
         """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
@@ -273,13 +289,15 @@ class Plan:
         option = "remember" if options.remember is not None else "dedup" if options.dedup is not None else "delivery"
         return key_of(value, option, "; or item_id=, a function that makes one of them")
 
-    def call_with(self, stack: ExitStack) -> Callable[[Any], Any]:
+    def call_with(self, memory: Any, stack: ExitStack) -> Callable[[Any], Any]:
         """Set a worker thread up. Returns what it calls with each item, or batch of items."""
-        return self.calling(enter_setup(stack, self.options.setup))
+        call = self.calling(enter_setup(stack, self.options.setup))
+        return call if memory is None else memory.encoding(call, self.options.batch is not None)
 
-    async def call_with_in_loop(self, stack: AsyncExitStack) -> Callable[[Any], Any]:
+    async def call_with_in_loop(self, memory: Any, stack: AsyncExitStack) -> Callable[[Any], Any]:
         """The same for all coroutines of a loop. It calls an `async def`."""
-        return self.calling_async(await enter_setup_async(stack, self.options.setup))
+        call = self.calling_async(await enter_setup_async(stack, self.options.setup))
+        return call if memory is None else memory.encoding_async(call, self.options.batch is not None)
 
     def calling(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """What a worker calls.
@@ -489,6 +507,8 @@ def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values
     """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
     output, window = driver.output, driver.scheduler.window
     returns, taken, stride = plan.options.errors == "return", 0, 1
+    memory = driver.scheduler.memory
+    refused: BaseException | None = None  # why the result that is yielded cannot be recorded
     if driver.halted:  # stopped before it began
         return
     try:
@@ -508,9 +528,18 @@ def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values
                 if window.has_weights:
                     window.left(item)
                 result = plan.result(item) if returns else item.result
+                if memory is not None:
+                    refused = memory.unrecordable.pop(item, None)
                 del item
                 yield result
                 del result
+                if refused is not None:
+                    driver.stop(keeps=False)
+                    driver.join()
+                    try:
+                        raise refused
+                    finally:
+                        del refused  # it refers to this frame
             if taken:
                 driver.took(taken)
                 taken = 0
@@ -545,6 +574,7 @@ class AsyncResults(AsyncIterator[_R]):
         self._returns = plan.options.errors == "return"
         self._taking = False
         self._over = False  # there are no more results
+        self._refused: BaseException | None = None  # the map ends because the result taken last cannot be recorded
         self._cancelled = False  # an `anext` was, and has ended the map: results are missing
         self._taken, self._stride = 0, 1  # as in `taking`
 
@@ -559,7 +589,7 @@ class AsyncResults(AsyncIterator[_R]):
 
     async def __anext__(self) -> _R:
         output = self._output
-        if self._over or self._taking or not output:
+        if self._over or self._taking or self._refused is not None or not output:
             await self._wait()
         item = output.popleft()
         self._taken += 1
@@ -568,6 +598,10 @@ class AsyncResults(AsyncIterator[_R]):
         if self._driver.scheduler.window.has_weights:
             self._driver.scheduler.window.left(item)
         result: _R = self._plan.result(item) if self._returns else item.result
+        memory = self._driver.scheduler.memory
+        if memory is not None and item in memory.unrecordable:
+            self._refused = memory.unrecordable.pop(item)
+            self._driver.stop(keeps=False)
         return result
 
     def _report(self) -> None:
@@ -602,16 +636,17 @@ class AsyncResults(AsyncIterator[_R]):
         driver = self._driver
         if self._values is not None and not driver.halted:
             self._begin()
-        while not self._output:
+        while not self._output and self._refused is None:
             if self._taken:
                 self._report()
             if driver.ended or driver.loop is None:
                 break
             await driver.wait()
-        if self._output and not self._over:
+        if self._output and not self._over and self._refused is None:
             return
         await driver.join()
-        error = None if self._over else final_error(driver)  # closed meanwhile
+        error = None if self._over else self._refused or final_error(driver)  # over: closed meanwhile
+        self._refused = None
         self._over = True
         try:
             raise StopAsyncIteration if error is None else error

@@ -7,9 +7,12 @@ raises ValueError or TypeError with the text "option: value (expected: ...)".
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from types import MethodDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
 from manytail._checks import (
@@ -28,9 +31,12 @@ from manytail._checks import (
     unwrapped,
 )
 
+from .database.shared import Shared
 from .limits.objects import Concurrency, Limit
 from .outcomes import NO_NAMES, SpentNames
 from .policies import Batch, Breaker, On, Retry, answer, check_on
+from .results.classes import MAIN, name_of_main
+from .results.fingerprint import fingerprint
 
 ORDERS = ("input", "key", "completion")
 
@@ -102,11 +108,39 @@ def refuse_limits_of_frames(limits: Sequence[Limit]) -> None:
             raise bad_value("limits", limit, "a cost that is a function; names of columns are for frames")
 
 
-def not_yet(option: str, value: Any) -> Any:
-    """The rooms of this option are being built."""
-    if value is not None and value != ():
-        raise NotImplementedError(option)
+def check_remember(option: str, value: Any) -> Any:
+    """A Shared, or a path, of which `remembering` makes one."""
+    if value is not None and not isinstance(value, (str, os.PathLike, Shared)):
+        raise bad_type(option, value, "a path, a URL or a Shared")
     return value
+
+
+def remembering(fn: Any, value: Any) -> Shared | None:
+    """The Shared that `remember` names. Of a path: with the name of fn."""
+    if value is None or isinstance(value, Shared):
+        return value
+    name = name_of(fn)
+    try:
+        shared = Shared(value, name)
+        shared.fingerprint = fingerprint(fn)
+        return shared
+    except ValueError as error:  # of an argument that the user has not named
+        raise ValueError(f"remember: {str(error).removeprefix('where: ')}") from None
+
+
+def name_of(fn: Any) -> str:
+    """The name for the results of fn where a path stands for a Shared: its module and qualname. ValueError: fn has no
+    name that means the same function in every process."""
+    expected = "a function of a module or script; of another one name the results: Shared(path, name)"
+    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if isinstance(fn, MethodDescriptorType):  # str.upper has no module
+        module = fn.__objclass__.__module__
+    is_bound = not isinstance(getattr(fn, "__self__", None), type | ModuleType | None)  # to an object, with its state
+    if module in MAIN:
+        module = name_of_main(sys.modules.get(module))
+    if not isinstance(module, str) or not isinstance(name, str) or is_bound or "<" in name:
+        raise bad_value("remember", fn, expected)
+    return f"{module}.{name}"
 
 
 # ---------------------------------------------------------------------------------------------------- all options
@@ -259,7 +293,7 @@ class Options:
         calls (the same object). After a failure the next equal item is called. None: every item is called.""",
         optional_whole, low=1, example="dedup=10_000",
     )  # fmt: skip
-    remember: Any = option(
+    remember: Shared | None = option(
         "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
         make these calls again: a path or URL, or a Shared. A path stands for Shared(path, module and name of fn); if
         fn has changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`.
@@ -268,7 +302,7 @@ class Options:
         twice. Failures are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with
         TypeError; a Caller continues and logs the first one. While the database is unavailable no call starts; after
         its outage_timeout the map fails with SharedUnavailable.""",
-        not_yet, example='remember="run.db"',
+        check_remember, example='remember="run.db"',
     )  # fmt: skip
     setup: Callable[[], Any] | None = option(
         "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
@@ -388,7 +422,8 @@ def check(
     check_fn(fn, arguments, options.setup is not None)
     if options.setup is not None:
         check_setup(options.setup, fn)
-    options = replace(options, own_resource="resource" in filled(fn), **facts_of(options.limits))
+    remember = remembering(fn, options.remember)
+    options = replace(options, own_resource="resource" in filled(fn), remember=remember, **facts_of(options.limits))
     return options if arguments is None else replace(options, wants_delivery="delivery" in unfilled(fn, arguments))
 
 

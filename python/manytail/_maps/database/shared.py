@@ -68,6 +68,8 @@ class Shared:
         self._outage_timeout = _checks.finite("outage_timeout", outage_timeout, positive=True)
         self._stores: dict[int, Store] = {}
 
+    fingerprint: str | None = None  # of the fn that a path is named after; `options.remembering` sets it
+
     @property
     def name(self) -> str:
         """The name under which results and limits are kept."""

@@ -39,6 +39,12 @@ class Returned(NamedTuple):
     verdicts: Sequence[Verdict | None]
 
 
+class LookedUp(NamedTuple):
+    """These items were looked up (`Scheduler.memory`): a recorded result is in item.result, and item.known."""
+
+    items: Sequence[Item]
+
+
 class Missed(NamedTuple):
     """A worker took the call later than `begin_by`, and did not begin it."""
 

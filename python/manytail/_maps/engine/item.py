@@ -56,7 +56,7 @@ class Item:
     __slots__ = (
         "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done",
         "error", "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number",
-        "priority", "read", "result", "size", "value",
+        "priority", "read", "record", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -75,6 +75,7 @@ class Item:
     priority: float
     size: int  # bytes that the window counts for it
     delivery: Any  # of its last call; only where fn wants it
+    record: Any  # of the result of its call; an error: its codec refuses it; only with remember
 
     def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
         """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
@@ -102,7 +103,8 @@ class Item:
 
 UNSET = {
     "began": None, "begin_by": math.inf, "costs": None, "deferral_error": None, "deferrals": 0, "deferred": 0.0,
-    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0, "size": 0,
+    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0, "record": None,
+    "size": 0,
 }  # fmt: skip
 
 

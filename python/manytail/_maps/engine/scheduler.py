@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 from ..outcomes import DeadlineExceeded, TooManyFailures
 from .adaptive import AdaptiveStage
 from .batches import Batches, copies, ended_as
-from .events import Effects, Event, Fail, Failed, InputEnded, Missed, Recalled, Returned, Stop, Woken
+from .events import Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Returned, Stop, Woken
 from .item import Batch, Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
 from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
@@ -82,8 +82,11 @@ class Scheduler:
         stages: Sequence[Stage] = (),
         spent: dict[str, float] | None = None,
         batches: Batches | None = None,
+        memory: Any = None,
     ) -> None:
-        """spent: counts what calls took, by names. batches: forms them; None: the calls are of items."""
+        """spent: counts what calls took, by names. batches: forms them; None: the calls are of items. memory: the stage
+        that looks items up when they arrive (`results/memory.py`)."""
+        self.memory = memory
         self.rules = rules
         self.spent = {} if spent is None else spent
         self._delivers = rules.delivers
@@ -109,7 +112,7 @@ class Scheduler:
         self._numbers = count()
         self._cancels_running = False  # all of them, in this step
         self._blocked_until = -math.inf  # a stage lets no call start before; infinite: until a call ends
-        self._deadline_at = math.inf
+        self.deadline_at = math.inf
         self._line: deque[Item] | None = deque() if rules.order == "input" else None
         self._by_key = rules.order == "key"
         # The end.
@@ -127,7 +130,7 @@ class Scheduler:
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
             Recalled: self._recalled, Returned: self._returned, Woken: self._woken, InputEnded: self._end_input,
-            Fail: self._fail_map, Stop: self._stop,
+            LookedUp: self._looked_up, Fail: self._fail_map, Stop: self._stop,
         }  # fmt: skip
         self._now = 0.0
         self._effects = Effects()
@@ -165,8 +168,8 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ items come and go
     def _arrived(self, items: list[Item]) -> None:
-        if self._deadline_at == math.inf and self.rules.deadline is not None:
-            self._deadline_at = self._now + self.rules.deadline
+        if self.deadline_at == math.inf and self.rules.deadline is not None:
+            self.deadline_at = self._now + self.rules.deadline
         self.window.arrived += len(items)
         if self._line is not None:
             self._line.extend(items)
@@ -182,8 +185,20 @@ class Scheduler:
         if self.expired:
             for item in to_call:
                 self._fail(item, self._deadline_exceeded())
+        elif self.memory is not None and to_call:
+            self.memory.look_up(to_call)
         elif not self.halted:
-            self.lanes.admit(to_call if self._batches is None else self._batches.add(to_call, self._now))
+            self._admit(to_call)
+
+    def _admit(self, items: list[Item]) -> None:
+        self.lanes.admit(items if self._batches is None else self._batches.add(items, self._now))
+
+    def _looked_up(self, event: LookedUp) -> None:
+        """Items that the deadline has given up have failed."""
+        items = self.memory.looked_up(event.items)
+        self._finish_uncalled([item for item in items if item.error is not None or item.known])
+        if not self.halted:
+            self._admit([item for item in items if item.error is None and not item.known])
 
     def _release(self, batches: Batches) -> None:
         """Put batches into their lanes that need not linger any longer."""
@@ -562,7 +577,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ time
     def _tick(self) -> None:
         now = self._now
-        if self._deadline_at <= now and not self.expired and not self.halted:
+        if self.deadline_at <= now and not self.expired and not self.halted:
             self._expire()
         while self._timers and self._timers[0][0] <= now:
             call = heappop(self._timers)[2]
@@ -608,7 +623,7 @@ class Scheduler:
         if self._running:
             at = min(at, next(iter(self._running.values())))
         if not (self.expired or self.halted):  # a map that ends has no deadline
-            at = min(at, self._deadline_at)
+            at = min(at, self.deadline_at)
         if self._batches is not None and not (self.expired or self.halted):
             at = min(at, self._batches.due)
         if self._blocked_until > self._now:

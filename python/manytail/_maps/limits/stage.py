@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..engine.item import Call, Ended, Lane, said_by
+from ..engine.item import Call, Ended, Kind, Lane, said_by
 from ..engine.stages import GO, Decision, Refuse, Released, Stage, Wait
 from . import ledger
 from .groups import Owner
@@ -148,18 +148,30 @@ class LimitsStage(Stage):
 
     def after(self, call: Call, ended: Ended, now: float) -> Iterable[Released]:
         accounts, costs = self._open.pop(call)
-        spent = self._spent(call, costs, ended) if self._counts or ended is Ended.DEFERRED else costs
+        verdicts = getattr(call, "verdicts", ())
+        free = ended is Ended.DEFERRED or any(one is not None and one.kind is Kind.DEFER for one in verdicts)
+        spent = self._spent(call, costs, ended) if self._counts or free else costs
         self.owner.end(accounts, costs, spent, now)
         return ()
 
+    def _paid(self, call: Call, costs: Sequence[float], ended: Ended) -> Sequence[float]:
+        """What a Budget counts: nothing for items that the server has deferred."""
+        verdicts = getattr(call, "verdicts", ())
+        if not verdicts:
+            return (0.0,) * len(costs) if ended is Ended.DEFERRED else costs
+        pairs = zip(call.items(), verdicts, strict=True)
+        some = [item.costs or self._unit for item, one in pairs if one is None or one.kind is not Kind.DEFER]
+        return [math.fsum(each[place] for each in some) for place in range(len(costs))]
+
     def _spent(self, call: Call, costs: Sequence[float], ended: Ended) -> Sequence[float]:
         """What the call took really."""
+        paid = self._paid(call, costs, ended)
         said = said_by(call)
         amounts = []
-        for limit, names, cost in zip(self._limits, self._names, costs, strict=True):
+        for limit, names, cost, rest in zip(self._limits, self._names, costs, paid, strict=True):
             amount = next((said[name] for name in names if name in said), None)
             if amount is None:
-                amount = 0.0 if ended is Ended.DEFERRED and isinstance(limit, Budget) else cost
+                amount = rest if isinstance(limit, Budget) else cost
                 if limit.name is not None:
                     self.spent[limit.name] = self.spent.get(limit.name, 0.0) + amount
             amounts.append(amount)

@@ -8,7 +8,7 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-_MAIN = ("__main__", "__mp_main__")  # the latter in processes that multiprocessing spawns
+MAIN = ("__main__", "__mp_main__")  # the latter in processes that multiprocessing spawns
 _top: WeakKeyDictionary[type, None] = WeakKeyDictionary()  # classes that a reader finds
 _foreign: WeakKeyDictionary[type, type | None] = WeakKeyDictionary()  # a base that has content of its own
 
@@ -25,13 +25,13 @@ def module_of(kind: Any) -> str:
     """The name of a class's or function's module, the same in every process: that of a program is the name that others
     import it by; of what is typed in it stays `__main__`."""
     module: str = kind.__module__
-    return (name_of_main(sys.modules.get(module)) or _MAIN[0]) if module in _MAIN else module
+    return (name_of_main(sys.modules.get(module)) or MAIN[0]) if module in MAIN else module
 
 
 def class_of(module: str, qualname: str) -> Any:
     """What `module_of` and a qualified name stand for: of the program, if that has the module's name, else of an
     imported module. Not a class: there is none."""
-    for main in _MAIN:
+    for main in MAIN:
         found = _in_module(main, qualname) if name_of_main(sys.modules.get(main)) == module else None
         if isinstance(found, type):
             return found

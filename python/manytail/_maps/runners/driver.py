@@ -50,6 +50,8 @@ class Driver:
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
         for stage in scheduler.stages:
             stage.connect(self._woken, self.fail)
+        if scheduler.memory is not None:
+            scheduler.memory.post = self.post
 
     # ------------------------------------------------------------------------------------------------ for any thread
     def post(self, event: Event) -> None:
@@ -80,6 +82,8 @@ class Driver:
         if self.closed:
             return None
         scheduler = self.scheduler
+        if scheduler.error is None and scheduler.memory is not None and scheduler.memory.error is not None:
+            return scheduler.memory.error  # type: ignore[no-any-return]  # of results that came last
         return scheduler.input_error if scheduler.error is None else scheduler.error
 
     def stats(self) -> Stats:
@@ -165,6 +169,13 @@ class Driver:
         self.slack = slack
         if self.waiting:  # after it was written: the consumer sets `waiting`, then slack to 0
             self.slack = 0
+
+    def flush(self) -> None:
+        """The map has ended: wait until its results are recorded."""
+        memory = self.scheduler.memory
+        if memory is not None:
+            memory.leave(self.now())
+            memory.ended.wait()
 
     def hold(self) -> None:
         """From here on calls run in this context."""

@@ -39,6 +39,20 @@ def interrupts(error: object) -> bool:
     return isinstance(error, KeyboardInterrupt) or (debugger is not None and isinstance(error, debugger.BdbQuit))
 
 
+class Patience:
+    """As an Event: set once the map waits for nothing but the records of its results."""
+
+    def __init__(self, driver: InlineDriver) -> None:
+        self._driver = driver
+
+    def is_set(self) -> bool:
+        scheduler, now = self._driver.scheduler, self._driver.now()
+        return self._driver.halted or scheduler.expired or scheduler.deadline_at <= now
+
+    def wait(self, timeout: float) -> object:
+        return Event().wait(max(0.0, min(timeout, self._driver.scheduler.deadline_at - self._driver.now())))
+
+
 class InlineDriver(Driver):
     def __init__(
         self,
@@ -103,6 +117,7 @@ class InlineDriver(Driver):
             while not self.ended:
                 self._step()
             self._source = None
+            self._work(early=True)
             if self._report_at < math.inf:
                 self._report_at = math.inf
                 self._report()
@@ -123,6 +138,8 @@ class InlineDriver(Driver):
             self._report()
         elif self.inbox or self._timer_at <= self.now():
             self._step()
+        elif self._due_at() <= self.now():
+            self._work()
         elif self._fills and self._may_read():
             self._read_one()
         elif self._calls or (scheduler.lanes.waiting and self._step(starts=1)):
@@ -130,7 +147,7 @@ class InlineDriver(Driver):
         elif self._may_read():
             self._read_one()
         elif not self.output and not self.ended and not self.inbox:
-            wait = min(self._timer_at, self._report_at) - self.now()
+            wait = min(self._timer_at, self._report_at, self._due_at()) - self.now()
             self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
 
     def _report(self) -> None:
@@ -139,6 +156,14 @@ class InlineDriver(Driver):
             before, self._whole = self._whole, True
             self.context.copy().run(self.progress)
             self._whole = before
+
+    def _due_at(self) -> float:
+        """When a stage has statements to make, which elsewhere a thread makes."""
+        return min([stage.due_at() for stage in self.scheduler.stages], default=math.inf)
+
+    def _work(self, early: bool = False) -> None:
+        for stage in self.scheduler.stages:
+            stage.work(Patience(self), early)
 
     def _step(self, starts: int = 0) -> bool:
         """starts: how many calls may run. Returns whether there is a call to make."""

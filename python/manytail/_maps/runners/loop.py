@@ -418,6 +418,26 @@ class LoopDriver(Coroutines):
             self._reports = None
             self._report()
         self._step()  # counts what the consumer took last
+        try:
+            await self._flush_in_loop()
+        except asyncio.CancelledError as error:
+            interruption = error
+        if interruption is not None:
+            raise interruption
+
+    async def _flush_in_loop(self) -> None:
+        """As `flush`. A cancellation meanwhile is raised then."""
+        memory, interruption = self.scheduler.memory, None
+        if memory is None:
+            return
+        loop, flushed = asyncio.get_running_loop(), asyncio.Event()
+        memory.leave(self.now())
+        memory.flushed(partial(loop.call_soon_threadsafe, flushed.set))
+        while not flushed.is_set():
+            try:
+                await flushed.wait()
+            except asyncio.CancelledError as error:
+                interruption = error
         if interruption is not None:
             raise interruption
 

@@ -161,6 +161,7 @@ class ThreadDriver(Driver):
         reader = self._reader
         if reader is not None and reader is not threading.current_thread():
             reader.join(READER_JOIN_TIMEOUT)
+        self.flush()
 
     def abandon(self) -> None:
         super().abandon()
