@@ -24,9 +24,9 @@ SAME_AS = {"index.md": ROOT / "README.md", "changelog.md": ROOT / "CHANGELOG.md"
 HEAD = """\
 # Options
 
-The options of `concurrent_map`, `aconcurrent_map`, `Caller` and `AsyncCaller`. [`map_arrow`](../guides/arrow.md) and
-[`map_concurrent`](../spark.md) have most of them, with the same meanings. The [guide](../guides/mapping.md) has
-programs. Callers do not have: ABSENT.
+`concurrent_map`, `aconcurrent_map`, `Caller` and `AsyncCaller` have these options.
+[`map_arrow`](../guides/arrow.md) and [`map_concurrent`](../spark.md) have most of them, with the same meanings. For
+programs, see the [guide](../guides/mapping.md). Callers do not have ABSENT.
 
 """
 SUMMARY = """\
@@ -40,7 +40,8 @@ SUMMARY = """\
 
 def options() -> str:
     """A section for each option."""
-    absent = ", ".join(f"`{one.name}`" for one in OPTIONS if not one.of_callers)
+    *others, last = [f"`{one.name}`" for one in OPTIONS if not one.of_callers]
+    absent = f"{', '.join(others)} or {last}"
     parts = [HEAD.replace("ABSENT", absent)]
     for one in OPTIONS:
         callers = [f"In Callers: {one.of_callers}"] if one.of_callers not in ("", one.about) else []
