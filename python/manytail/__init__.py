@@ -165,7 +165,8 @@ __pyx_capi__ = _nogil.__pyx_capi__
 
 
 def get_include() -> str:
-    """The directory to put on the include path of a module that does `cimport manytail` or includes `manytail/*.h`."""
+    """Return the directory to put on the include path of a module that uses `cimport manytail` or includes
+    `manytail/*.h`."""
     package = Path(__file__).resolve().parent
     installed = package / "include"
     if installed.is_dir():

@@ -23,13 +23,13 @@ class _Executor(Protocol):
 
 @final
 class Consumer(Generic[_T]):
-    """Gets entries from several queues at once, in round robin.
+    """Gets entries from several queues, in round-robin order.
 
-    prefetch: how many unacked entries it may hold, over all queues; 0: no limit. priority: the priority of all its
-    subscriptions; bigger first. Close it, or use it in a `with` block; if it is garbage-collected before, it closes
-    itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the ConsumerTarget of Qpid's
-    consumer-queue design.
-    Progress: as the queues'.
+    prefetch: how many unacked entries it may hold in all its queues together; 0: no limit. priority: the priority of
+    all its subscriptions; higher numbers come first. Close it, or use it in a `with` block; if it is garbage-collected
+    before being closed, it closes itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the
+    ConsumerTarget of Qpid's consumer-queue design.
+    Its locks are those of its queues.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
     >>> with Consumer() as both:
@@ -49,39 +49,39 @@ class Consumer(Generic[_T]):
         consumer is closed.
         """
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
-        """Return the next entry of its queues, in round robin. Waits for one if there is none, also while it has no
-        queue.
+        """Return the next entry of its queues, in round robin. Waits for one if there is none, even if it has no queue
+        yet.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
-        nothing came in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or
-        listens, and ValueError if timeout is negative or NaN.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if no
+        entry comes in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or listens,
+        and ValueError if timeout is negative or NaN.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
-        """Return a list of up to max_items entries. Waits for the first one, then takes all that are there. If
+        """Return a list of up to max_items entries. Waits for the first one, then takes all that are available. If
         max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many.
         """
     async def aget(self) -> Entry[_T]:
-        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""
     def __iter__(self) -> Iterator[Entry[_T]]: ...
     def __aiter__(self) -> AsyncIterator[Entry[_T]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
     def listen(self, callback: Callable[[Entry[_T]], object], *, executor: _Executor) -> None:
         """Call callback(entry) for every entry, one call at a time, on an executor. The callback must ack the entry. If
-        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From now on
+        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From then on,
         get raises ClosedError. Listening ends when all queues are shut down and empty, or at close(). Raises TypeError
         if callback is not callable or executor has no submit(), and ClosedError if it is closed or already listens.
         """
     @property
     def unacked(self) -> int:
-        """The number of entries that it holds, over all its queues."""
+        """The number of entries that it holds from all its queues."""
     def suspend(self) -> None:
         """Make get wait, even if there are entries, until resume()."""
     def resume(self) -> None:
         """Undo suspend()."""
     def close(self) -> None:
-        """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
-        for a running callback of listen(), except inside it. May be called again.
+        """Close all its subscriptions, which releases what they hold. Gets that are waiting, and all later gets, raise
+        ClosedError. Waits for a running callback of listen(), except inside it. May be called again.
         """

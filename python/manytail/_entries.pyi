@@ -50,14 +50,13 @@ class _PutOptions(TypedDict, total=False):
 
 @final
 class Entry(Generic[_T]):
-    """A handle of one entry and its place in the strict order of its queue.
+    """A handle to one entry and to its place in the strict order of its queue.
 
-    get returns a handle for one delivery: the time from that get until ack, release or reject. The delivery also ends
-    if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that ack, release,
-    reject, lock and unlock return False and change nothing, even if another subscription holds the entry now. They
-    always return False on handles from put() and browse(). Handles of the same entry are equal.
-    Progress: which call ends a delivery is decided without a lock; the rest is that of the queue. Source: as the
-    queue's.
+    get returns a handle for one delivery, which lasts from that get until ack, release or reject. The delivery also
+    ends if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that, ack,
+    release, reject, lock and unlock return False and change nothing, even if another subscription holds the entry now.
+    They always return False on handles from put() and browse(). Handles of the same entry are equal. Which call ends a
+    delivery is decided without a lock; other locks are those of the queue. Source: the same as that of the queue.
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -75,7 +74,7 @@ class Entry(Generic[_T]):
         """A read-only mapping; empty if the entry was put without headers."""
     @property
     def seq(self) -> int:
-        """Arrival number, unique in its queue."""
+        """The number of its arrival, unique in its queue."""
     @property
     def state(self) -> EntryState:
         """The EntryState at this moment."""
@@ -87,10 +86,10 @@ class Entry(Generic[_T]):
         """The message group, or None."""
     @property
     def deliveries(self) -> int:
-        """How often the entry was delivered. Browsing does not count."""
+        """How many times the entry has been delivered. Browsing does not count."""
     @property
     def redelivered(self) -> bool:
-        """Whether the entry was ever released."""
+        """Whether the entry has ever been released."""
     @property
     def expires_at(self) -> float | None:
         """The value of time.monotonic() at which it expires, or None."""
@@ -99,13 +98,13 @@ class Entry(Generic[_T]):
         changes then.
         """
     def release(self, *, delay: float = 0.0) -> bool:
-        """Give the entry back to its old place in the order, so that it is delivered again, after `delay` seconds. If
-        deliveries >= max_deliveries, it goes to the dead letter instead. Returns False if this delivery has already
-        ended. Raises ValueError if delay is negative or NaN.
+        """Return the entry to its old place in the order. It is delivered again, but not before `delay` seconds have
+        passed. If deliveries >= max_deliveries, it goes to `dead_letter` instead. Returns False if this delivery has
+        already ended. Raises ValueError if delay is negative or NaN.
         """
     def reject(self) -> bool:
-        """Remove the entry from the queue as failed: it goes to the dead letter, if there is one. Returns False if this
-        delivery has already ended.
+        """Remove the entry from the queue as failed: it goes to `dead_letter`, if the queue has one. Returns False if
+        this delivery has already ended.
         """
     def unlock(self) -> bool:
         """Allow expiry, purge and overflow to remove the entry. Returns False if this delivery has ended or is not
@@ -117,23 +116,24 @@ class Entry(Generic[_T]):
 @disjoint_base
 class EntryQueue(Generic[_T]):
     """\
-    A queue in strict order, with acknowledgement: an entry keeps its place until it is acked. Subscribe to get entries.
+    A strictly ordered queue with acknowledgement: an entry keeps its place until it is acked. Subscribe to get entries.
 
-    maxsize: the limit of depth(), in entries; <= 0: no limit.
-    overflow: what put does if the queue is full. "block", the default: waits (or raises Full) until depth() <=
-    floor(resume_at * maxsize). "reject": raises Full at once. "drop_oldest": drops entries that no subscription holds,
-    or that are unlocked, the least urgent level first and the oldest first; if there is none, the queue grows.
-    ttl: seconds after which an entry expires; the shorter of the queue's and the entry's counts.
-    max_deliveries=N: an entry that is released after its N-th delivery goes to the dead letter; 0: no limit.
-    dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread whose call caused
-    it; for expired entries in a daemon thread, in order. If queues are each other's dead letters, an entry that
-    overflow would bring back to a queue that it has left is dropped.
+    maxsize: the maximum depth(), in entries; <= 0: no limit.
+    overflow: what put does if the queue is full. "block", the default: it waits until depth() <= floor(resume_at *
+    maxsize), or raises Full. "reject": it raises Full at once. "drop_oldest": it drops entries that no subscription
+    holds, or that are unlocked, beginning with the oldest of the least urgent level; if there are none, the queue
+    grows.
+    ttl: seconds after which an entry expires; if the entry has a ttl of its own, the shorter one applies.
+    max_deliveries=N: an entry that is released after its N-th delivery goes to `dead_letter`; 0: no limit.
+    dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread of the call that
+    removes the entry; for expired entries, it runs in a daemon thread, in order. If two queues are dead-letter queues
+    of each other, an entry that an overflow would return to a queue that it has left is dropped.
     groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": it owns the group
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
-    Raises ValueError or TypeError for other arguments.
+    Raises ValueError or TypeError for invalid arguments.
 
-    Progress: blocking (one short lock per queue, without the GIL). Which call ends a delivery is decided without a
-    lock. Source: the strictly ordered queue of Qpid.
+    Blocking: one short lock per queue, without the GIL. Which call ends a delivery is decided without a lock. Source:
+    the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
     >>> q.put("first").seq, q.put("second").seq
@@ -162,7 +162,7 @@ class EntryQueue(Generic[_T]):
         """The name that was given."""
     @property
     def overflow(self) -> str:
-        """What put does if the queue is full, as given."""
+        """What put does if the queue is full: the option that was given."""
     maxsize: int
     @overload
     def put(
@@ -179,17 +179,17 @@ class EntryQueue(Generic[_T]):
         origin: object | None = None,
         immediate: Literal[False] = False,
     ) -> Entry[_T]:
-        """Append an item and return a handle of its entry.
+        """Append an item and return a handle to its entry.
 
-        headers: a mapping for selectors; it is copied. priority: for a PriorityEntryQueue; bigger is more urgent.
-        ttl: seconds until it expires. delay: seconds until it is available. group: the message group, any hashable.
-        origin: subscriptions with the same origin (compared with `is`) do not get it.
-        immediate=True: gives the item to a subscription that is waiting for it now; otherwise puts nothing and returns
-        None. It does not overtake an earlier entry that this subscription would get first.
-        block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits without limit.
-        Raises Full if there is no free slot in time, ShutDown after shutdown(), ValueError if ttl <= 0, delay or
-        timeout is negative or NaN, or delay is given with immediate, TypeError for an option of another type. If it
-        raises, nothing was put.
+        headers: a mapping for selectors; it is copied. priority: for a PriorityEntryQueue; higher numbers are more
+        urgent. ttl: seconds until it expires. delay: seconds until it is available. group: the message group, any
+        hashable. origin: subscriptions with the same origin (compared with `is`) do not get it.
+        immediate=True: gives the item to a subscription that is waiting for it at this moment; if there is none, puts
+        nothing and returns None. The item does not overtake an earlier entry that this subscription would get first.
+        block, timeout: how put waits if the queue is full and overflow="block"; timeout is in seconds, and None waits
+        without limit. Raises Full if no slot becomes free in time; ShutDown after shutdown(); ValueError if ttl <= 0,
+        if delay or timeout is negative or NaN, or if delay is combined with immediate; and TypeError for an option of
+        the wrong type. If it raises, nothing was put.
         """
     @overload
     def put(
@@ -208,16 +208,16 @@ class EntryQueue(Generic[_T]):
     def put_many(
         self, items: Iterable[_T], block: bool = True, timeout: float | None = None, **options: Unpack[_PutOptions]
     ) -> int:
-        """Put each item of an iterable with the same options, and return how many there were. The options are headers,
-        priority, ttl, delay, group and origin of put. If it raises Full, ShutDown or KeyboardInterrupt, the exception's
-        `count` is the number of items that were put. timeout is for the whole call.
+        """Put each item of an iterable with the same options, and return how many there were. The options headers,
+        priority, ttl, delay, group and origin are those of put. If it raises Full, ShutDown or KeyboardInterrupt, the
+        exception's `count` is the number of items that were put. timeout applies to the whole call.
         """
     @overload
     async def aput(
         self, item: _T, *, immediate: Literal[False] = False, **options: Unpack[_PutOptions]
     ) -> Entry[_T]:
-        """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
-        returns puts nothing.
+        """The version of put() for asyncio and trio coroutines. Its options are those of put, without block and
+        timeout. If it is cancelled before it returns, nothing was put.
         """
     @overload
     async def aput(self, item: _T, *, immediate: Literal[True], **options: Unpack[_PutOptions]) -> Entry[_T] | None: ...
@@ -234,13 +234,13 @@ class EntryQueue(Generic[_T]):
     ) -> Subscription[_T]:
         """Create a subscription, through which you get entries.
 
-        prefetch: how many unacked entries it may hold; 0: no limit. selector: which entries it gets: a function of an
-        entry, or a condition over the headers as a string, in the SQL-92 subset of JMS. exclusive=True: no other
-        subscription may be open. priority: entries go to the subscription with the biggest priority that wants them.
-        start="newest": only entries that are put later. origin: it does not get entries put with the same origin.
-        browse=True: it sees each available entry once and takes none. Raises ExclusiveError if this or another open
-        subscription is exclusive, ValueError for an invalid selector (with the position) or prefetch < 0, and TypeError
-        for an option of another type.
+        prefetch: how many unacked entries it may hold; 0: no limit. selector: which entries it gets. It is a function
+        that gets an entry and returns a bool, or a string with a condition on the headers, in the SQL-92 subset of JMS.
+        exclusive=True: no other subscription may be open. priority: an entry goes to the subscription with the highest
+        priority that can take it. start="newest": only entries that are put later. origin: it does not get entries that
+        were put with the same origin. browse=True: it sees each available entry once and takes none. Raises
+        ExclusiveError if this or another open subscription is exclusive, ValueError for an invalid selector (with the
+        position) or prefetch < 0, and TypeError for an option of the wrong type.
         """
     def browse(self) -> Iterator[Entry[_T]]:
         """Iterate over all entries in order: available ones, delayed ones, and those that subscriptions hold. Entries
@@ -251,24 +251,24 @@ class EntryQueue(Generic[_T]):
     def depth(self) -> int:
         """Return the number of all entries: available, delayed, and held by subscriptions."""
     def purge(self) -> int:
-        """Remove all entries that no subscription holds, or that are unlocked, without dead letters. Returns their
-        number.
+        """Remove all entries that no subscription holds, or that are unlocked, without sending them to `dead_letter`.
+        Returns their number.
         """
     def maintain(self) -> None:
-        """Expire entries whose ttl has passed, and make those available whose delay has passed. A timer thread does
-        this anyway. The dead letter of an expired entry may follow a moment later.
+        """Remove entries whose ttl has passed, and make entries whose delay has passed available. A timer thread does
+        this anyway. Expired entries may reach `dead_letter` a moment later.
         """
     def shutdown(self, immediate: bool = False) -> None:
         """Accept no more items: put raises ShutDown. get returns what is left and then raises ShutDown. ack, release
         and reject still work. immediate=True: entries that no subscription holds, and those that are released later, go
-        to the dead letter or are dropped. Wakes all waiting calls.
+        to `dead_letter` or are dropped. Wakes all waiting calls.
         """
     @property
     def is_shutdown(self) -> bool:
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
     def interests(self) -> dict[str, int]:
         """Return a dict with the number of open subscriptions in each of the four states of Subscription.interest. It
-        looks at each subscription, under the lock.
+        looks at each subscription, while it holds the queue's lock.
         """
     def stats(self) -> QueueStats:
         """Return a QueueStats: a consistent snapshot of the counters."""

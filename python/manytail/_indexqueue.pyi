@@ -16,11 +16,11 @@ _Int64Buffer: TypeAlias = _Int64Array | Buffer  # arrays are Buffers to checkers
 
 class IndexMultiQueue(MultiQueue[_K, int]):
     """A MultiQueue for 64-bit integers, such as row numbers, offsets and ids. It stores no Python objects, and bulk
-    calls run without the GIL, so several threads move arrays in parallel.
+    calls run without the GIL, so that several threads can move arrays in parallel.
 
     It has all methods of MultiQueue. put_many of its sub-queues also accepts int64 buffers (numpy arrays, memoryviews)
     and Arrow Int64 arrays without nulls. Raises OverflowError for an int of more than 64 bits, and TypeError for any
-    other item. Algorithm, source and progress are those of MultiQueue.
+    other item. The algorithm, its source and the locks are those of MultiQueue.
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -32,18 +32,18 @@ class IndexMultiQueue(MultiQueue[_K, int]):
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> _Int64Array:
         """Return a numpy array (int64) of up to max_items integers. Waits for the first one, then takes all that are
-        there. linger is that of MultiQueue.get_many.
+        available. linger works as in MultiQueue.get_many.
         """
     def get_many_into(
         self, out: _Int64Buffer, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> int:
         """Fill a writable int64 buffer from its start and return the number of integers. Waits for the first one, then
-        takes all that are there. For a buffer of length 0 it returns 0 at once. linger is that of MultiQueue.get_many;
-        the buffer is exported while it waits.
+        takes all that are available. For a buffer of length 0 it returns 0 at once. linger works as in
+        MultiQueue.get_many; the buffer stays exported while it waits.
         """
     def get_many_with_keys(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[tuple[_K, _Int64Array]]:
-        """Return [(key, numpy array)]: up to max_items integers in the order of get, in runs from the same sub-queue.
-        Waits for the first one. linger is that of MultiQueue.get_many.
+        """Return a list of (key, numpy array): up to max_items integers in the order of get, one pair for each run of
+        integers from the same sub-queue. Waits for the first one. linger works as in MultiQueue.get_many.
         """

@@ -8,12 +8,14 @@ from manytail._entries import EntryQueue, _QueueOptions
 _T = TypeVar("_T")
 
 class PriorityEntryQueue(EntryQueue[_T]):
-    """An EntryQueue with priorities: entries of the biggest priority are delivered first, in order of arrival.
+    """\
+    An EntryQueue with priorities: entries with the highest priority number are delivered first, and equal ones in order
+    of arrival.
 
     levels: the number of priorities, 10 by default. mapping="jms", the default: as in AMQP 0-10 and JMS; with fewer
-    than 10 levels, the outer priorities share one. mapping="direct": level = min(max(priority, 0), levels - 1). Raises
-    ValueError if levels is < 1 or > 65535 or the mapping unknown, and TypeError if levels is no int. Other options,
-    progress and source are those of EntryQueue.
+    than 10 levels, several of the lowest priorities share a level, and so do several of the highest. mapping="direct":
+    level = min(max(priority, 0), levels - 1). Raises ValueError if levels is < 1 or > 65535 or the mapping is unknown,
+    and TypeError if levels is not an int. Other options, locks and the source are those of EntryQueue.
     """
     def __init__(
         self,
@@ -28,22 +30,22 @@ class PriorityEntryQueue(EntryQueue[_T]):
         """The number of levels."""
 
 class SortedEntryQueue(EntryQueue[_T]):
-    """An EntryQueue in ascending order of a key. Entries with equal keys keep their order of arrival.
+    """An EntryQueue that is sorted by a key, in ascending order. Entries with equal keys keep their order of arrival.
 
     key: a function of the item, called once per put, without a lock. A put makes O(log n) comparisons. If key or `<`
-    raises, put raises that error and puts nothing. Raises TypeError if key is not callable. Other options and progress
-    are those of EntryQueue.
+    raises, put raises that error and puts nothing. Raises TypeError if key is not callable. Other options and locks are
+    those of EntryQueue.
     Source: binary search in a two-level B+ tree (_eq_sorted.pxd).
     """
     def __init__(self, name: str = "", *, key: Callable[[_T], Any], **options: Unpack[_QueueOptions[_T]]) -> None: ...
 
 class LastValueQueue(EntryQueue[_T]):
-    """An EntryQueue that keeps only the last entry of each key: a put removes the older entry of its key.
+    """An EntryQueue that keeps only the last entry of each key: a put removes the older entry of the same key.
 
     key: a function of the item, called once per put, without a lock. Its result must be hashable; an entry with the key
-    None is never replaced. If a subscription holds the older entry, that is dropped when it is released.
+    None is never replaced. If a subscription holds the older entry, it is dropped when it is released.
     QueueStats.dropped counts replaced entries. A replacement needs no free slot in a full queue. Raises TypeError if
-    key is not callable. Other options, progress and source are those of EntryQueue.
+    key is not callable. Other options, locks and the source are those of EntryQueue.
     """
     def __init__(
         self, name: str = "", *, key: Callable[[_T], Hashable | None], **options: Unpack[_QueueOptions[_T]]

@@ -14,21 +14,21 @@ _T = TypeVar("_T")
 class PubSubQueue(Generic[_T]):
     """Publish and subscribe: every message reaches every subscriber that is subscribed when it is published.
 
-    All subscribers see the messages in the same order, each at its own pace. A message is freed when the last
-    subscriber that gets it has got it. Sequence numbers start at 0 and have no gaps. Publishing, getting, subscribing
-    and unsubscribing do not block each other.
+    All subscribers see the messages in the same order, each at its own pace. A message is freed when the last of its
+    subscribers has received it. Sequence numbers start at 0 and have no gaps. Publishing, getting, subscribing and
+    unsubscribing do not block each other.
 
-    maxsize: how many messages the slowest subscriber may be behind; <= 0: no limit. slow: what publish does beyond
-    that: "block", the default: it waits.
+    maxsize: how many messages the slowest subscriber may be behind; <= 0: no limit. slow: what publish does when that
+    limit is reached. "block", the default: it waits.
         "raise": it raises Full at once, whatever `block` is.
         "drop_oldest": the slowest subscriber loses its oldest message. Its next get raises Lagged, with the number of
         messages that it missed. Others lose nothing.
 
-    Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
-    slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus what it frees.
-    Progress: lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that drops a
-    message waits for other such publishers, and for threads that get from that subscriber. Threads that share a
-    subscriber take turns, and so do threads that subscribe.
+    Cost: publish is O(1), plus O(1) per waiting subscriber; get is O(1), but O(subscribers) if its subscriber was the
+    slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus the freeing of
+    messages. It is lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that
+    drops a subscriber's message waits for other publishers that do the same, and for threads that are getting from that
+    subscriber. Threads that share a subscriber take turns, and so do threads that subscribe.
     Source: disclosure IPCOM000185635D, completed in docs/design/pubsub.md.
 
     >>> q = PubSubQueue()
@@ -47,23 +47,25 @@ class PubSubQueue(Generic[_T]):
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
         Raises Full if the slowest subscriber is still maxsize messages behind after that time, ShutDown if the queue is
-        shut down, also while it waits, and ValueError if timeout is negative or NaN. If it raises, nothing was
-        published, with one exception: if there is no memory for the number, MemoryError comes after the message was
-        published.
+        shut down (also during the wait), and ValueError if timeout is negative or NaN. If it raises, nothing was
+        published, except in one case: if there is no memory for the sequence number that it returns, it raises
+        MemoryError after the message was published.
         """
     def publish_many(self, items: Iterable[_T], block: bool = True, timeout: float | None = None) -> int:
         """Publish all items of an iterable in order and return how many there were.
 
         The items of a list or tuple are published together, as many as maxsize allows: their sequence numbers are
-        consecutive. Another iterable is read one item at a time. timeout is for the whole call. If it raises Full,
-        ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
-        iterable raises, the items before it were published.
+        consecutive. Any other iterable is read one item at a time. timeout applies to the whole call. If it raises
+        Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
+        iterable raises, the items before that point have been published.
         """
     async def apublish(self, item: _T) -> int:
-        """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
+        """The version of publish() for asyncio and trio coroutines. If it is cancelled before it returns, nothing was
+        published.
+        """
     def subscribe(self, *, start: Literal["next", "oldest"] | int = "next") -> Subscriber[_T]:
-        """Create a subscriber. Close it, or use it in a `with` block. After a shutdown it can get messages that are
-        retained.
+        """Create a subscriber. Close it, or use it in a `with` block. After a shutdown, it can still get the messages
+        that are retained.
 
         start: where it begins: "next", the default, with the next message that is published; "oldest" with the oldest
         retained one; an int with the message of that sequence number. Raises ValueError if that message is neither
@@ -73,14 +75,14 @@ class PubSubQueue(Generic[_T]):
     def subscribers(self) -> int:
         """The number of subscribers."""
     def qsize(self) -> int:
-        """Return the number of messages that at least one subscriber has not got yet."""
+        """Return the number of messages that at least one subscriber has not received yet."""
     def shutdown(self, immediate: bool = False) -> None:
         """Accept no more messages: publish raises ShutDown. get returns what is left and then raises ShutDown.
         immediate=True drops the messages that are left. Wakes all waiting calls.
         """
     @property
     def is_shutdown(self) -> bool:
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
     def stats(self) -> PubSubStats:
         """Return a PubSubStats: messages retained, published and dropped, subscribers, and the lag of the slowest
         one.
@@ -91,10 +93,9 @@ class Subscriber(Generic[_T]):
     """\
     Gets the messages of a PubSubQueue. Create it with PubSubQueue.subscribe, and close it or use it in a `with` block.
 
-    If several threads share a Subscriber, each message goes to one of them. Iterating gets messages until get would
-    raise ShutDown or ClosedError. If it is garbage-collected before it was closed, it closes itself with a
-    ResourceWarning.
-    Progress: as the queue's. Source: as the queue's.
+    If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
+    would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
+    ResourceWarning. Locks and source are the same as those of the queue.
     """
     def __init__(self, *args: object, **options: object) -> None: ...  # raises: PubSubQueue.subscribe() makes them
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -103,24 +104,24 @@ class Subscriber(Generic[_T]):
         """Return the next message. Waits for one if there is none.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no message came in time, ShutDown if the queue is shut down and no message is left, ClosedError
+        Raises Empty if no message comes in time, ShutDown if the queue is shut down and no message is left, ClosedError
         if the subscriber is closed, and ValueError if timeout is negative or NaN. Raises Lagged once after messages
         were dropped; the next call returns a message.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[_T]:
-        """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are there.
-        If max_items <= 0, it returns [] at once. Errors are those of get.
+        """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are
+        available. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds after the first message for which it waits for more. It returns earlier with max_items messages,
-        or as many as maxsize allows, at the timeout and at a shutdown; closing raises ClosedError. It takes no message
-        before that, so an exception loses none. block=False ignores linger. Raises ValueError if linger is negative or
-        NaN.
+        linger: the seconds that it waits for more messages after the first one. It returns earlier if it has max_items
+        messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it
+        raises ClosedError. It takes the messages only at the end, so an exception loses none. block=False ignores
+        linger. Raises ValueError if linger is negative or NaN.
         """
     async def aget(self) -> _T:
-        """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
-        getter.
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no message is lost, and its wake-up
+        goes to another getter.
         """
     def __iter__(self) -> Iterator[_T]: ...
     def __aiter__(self) -> AsyncIterator[_T]: ...
@@ -128,7 +129,9 @@ class Subscriber(Generic[_T]):
     def __exit__(self, *exc: object) -> None: ...
     @property
     def position(self) -> int:
-        """The sequence number of the message that the next get returns; after close, that it would have returned."""
+        """The sequence number of the message that the next get returns; after close, of the message that it would have
+        returned.
+        """
     @property
     def lag(self) -> int:
         """The number of messages that it can get now; 0 after close."""
@@ -136,8 +139,8 @@ class Subscriber(Generic[_T]):
     def closed(self) -> bool:
         """Whether close() was called."""
     def close(self) -> None:
-        """Unsubscribe. Messages that it has not got are freed, and waiting and later gets raise ClosedError. May be
-        called again.
+        """Unsubscribe. Messages that it has not received are freed. Gets that are waiting, and all later gets, raise
+        ClosedError. May be called again.
         """
 
 @final

@@ -29,8 +29,8 @@ class SimpleQueue(Fifo[_T]):
     """A simple first-in, first-out queue without a size limit, like queue.SimpleQueue.
 
     put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
-    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
-    Python code runs.
+    thread is doing to the queue. Blocking: one short lock for puts and one for gets; no lock is held while Python code
+    runs.
     """
     def __init__(self) -> None: ...
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
@@ -41,26 +41,26 @@ class SimpleQueue(Fifo[_T]):
         """Remove and return the next item. Waits for one if the queue is empty.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no item came in time, and ValueError if timeout is negative or NaN.
+        Raises Empty if no item comes in time, and ValueError if timeout is negative or NaN.
         """
     def get_nowait(self) -> _T:
         """get(block=False)"""
     def qsize(self) -> int:
-        """The number of items. Other threads may have changed it when this returns."""
+        """Return the number of items. Other threads may have changed it by the time this returns."""
     def empty(self) -> bool:
-        """Whether get would have to wait."""
+        """Return whether get would have to wait."""
 
 @disjoint_base
 class BaseQueue(Fifo[_T]):
-    """A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue of Python 3.13.
+    """A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue in Python 3.13.
 
-    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign it; a larger value wakes waiting
-    putters.
+    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign to it; a larger value wakes
+    waiting putters.
 
     The attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's class exist
-    too. The first use of one of them makes this queue slower for good, because from then on each put and get takes the
-    mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
-    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex).
+    too. The first use of one of them makes this queue permanently slower, because from then on each put and get takes
+    the mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
+    Blocking: one short lock for puts and one for gets, or the mutex in locked mode.
     """
     maxsize: int
     queue: Any
@@ -82,7 +82,7 @@ class BaseQueue(Fifo[_T]):
         """The condition of `mutex` that join waits for."""
     @property
     def is_shutdown(self) -> bool:
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
     def _init(self, maxsize: int) -> None: ...
     def _qsize(self) -> int: ...
     def _put(self, item: _T) -> None: ...
@@ -90,9 +90,9 @@ class BaseQueue(Fifo[_T]):
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
         """Append an item. Waits for a free slot if the queue is full.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize both
-        are ignored. Raises Full if there is no free slot in time, ShutDown if the queue is shut down, also while it
-        waits, and ValueError if timeout is negative or NaN. If it raises, nothing was put.
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize, block
+        and timeout are ignored. Raises Full if no slot becomes free in time, ShutDown if the queue is shut down (also
+        during the wait), and ValueError if timeout is negative or NaN. If it raises, nothing was put.
         """
     def put_nowait(self, item: _T) -> None:
         """put(item, block=False)"""
@@ -100,15 +100,15 @@ class BaseQueue(Fifo[_T]):
         """Remove and return the next item. Waits for one if the queue is empty.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
-        negative or NaN.
+        Raises Empty if no item comes in time, ShutDown if the queue is shut down and empty, and ValueError if timeout
+        is negative or NaN.
         """
     def get_nowait(self) -> _T:
         """get(block=False)"""
     def qsize(self) -> int:
-        """The number of items. Other threads may have changed it when this returns."""
+        """Return the number of items. Other threads may have changed it by the time this returns."""
     def empty(self) -> bool:
-        """Whether get would have to wait."""
+        """Return whether get would have to wait."""
     def full(self) -> bool:
         """Whether put would have to wait."""
     def task_done(self) -> None:

@@ -11,11 +11,12 @@ _T = TypeVar("_T")
 @final
 class Subscription(Generic[_T]):
     """Gets entries of a queue, and holds them until they are acked, released or rejected. Create it with
-    EntryQueue.subscribe, and close it or use it in a `with` block: that releases what it holds, to the old places.
+    EntryQueue.subscribe, and close it or use it in a `with` block: the entries that it holds then return to their old
+    places.
 
-    Several threads may share it. Iterating gets entries until get would raise ShutDown or ClosedError. If it is
-    garbage-collected before it was closed, it closes itself with a ResourceWarning.
-    Progress: as the queue's. Source: as the queue's.
+    Several threads may share it. Iterating over it gets entries until get would raise ShutDown or ClosedError. If it is
+    garbage-collected before being closed, it closes itself with a ResourceWarning. Locks and source are the same as
+    those of the queue.
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -23,33 +24,33 @@ class Subscription(Generic[_T]):
     def __del__(self) -> None: ...
     def _may_be_forgotten(self) -> None: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
-        """Return the first available entry that matches the filters of this subscription. Waits for one if there is
-        none, if prefetch is used up, and while it is suspended.
+        """Return the first available entry that matches the filters of this subscription. Waits if there is none, if
+        prefetch is used up, or while the subscription is suspended.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
-        nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if no
+        entry comes in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
         and ValueError if timeout is negative or NaN.
         """
     def get_many(
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
         """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
-        takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
+        takes all that are available. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
-        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception, for example of a signal
-        handler, interrupts it, the entries are released. block=False ignores linger. Raises ValueError if linger is
-        negative or NaN.
+        linger: the seconds that it waits for more entries after the first one. It returns earlier if it has max_items
+        entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception
+        interrupts it, for example one from a signal handler, the entries are released. block=False ignores linger.
+        Raises ValueError if linger is negative or NaN.
         """
     async def aget(self) -> Entry[_T]:
-        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""
     def __iter__(self) -> Iterator[Entry[_T]]: ...
     def __aiter__(self) -> AsyncIterator[Entry[_T]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
     def ack_up_to(self, entry: Entry[_T]) -> int:
-        """Ack that entry and all entries that were got before it and are still held. Returns their number; 0 if that
-        entry is not held.
+        """Ack that entry and all entries received before it that are still held. Returns their number; 0 if that entry
+        is not held.
         """
     prefetch: int
     @property
@@ -66,9 +67,9 @@ class Subscription(Generic[_T]):
         """
     @property
     def closed(self) -> bool:
-        """True from close() on."""
+        """True once close() has been called."""
     def close(self) -> None:
-        """Release what it holds. Waiting and later gets raise ClosedError. May be called again."""
+        """Release what it holds. Gets that are waiting, and all later gets, raise ClosedError. May be called again."""
 
 @final
 class EntryIterator(Generic[_T]):

@@ -12,8 +12,8 @@ _S = TypeVar("_S")
 
 
 class MultiQueueStats(NamedTuple):
-    """What MultiQueue.stats() returns. No get, and no change of the sub-queues, comes between two of its numbers. Puts
-    may: put >= got + qsize."""
+    """What MultiQueue.stats() returns. No get and no change to the sub-queues happens between two of its numbers. A put
+    may, so put >= got + qsize."""
 
     qsize: int
     subqueues: int
@@ -27,9 +27,9 @@ class MultiQueueStats(NamedTuple):
 class PubSubStats(NamedTuple):
     """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
 
-    retained: messages that a subscriber expects. published: messages ever published. slowest_lag: the lag of the
-    slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from subscribers, summed
-    over them."""
+    retained: messages that some subscriber has still to receive. published: all messages published so far. slowest_lag:
+    the lag of the slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from
+    subscribers, added up over all of them."""
 
     retained: int
     published: int
@@ -72,7 +72,7 @@ class SubQueueView(Mapping[_K, _S]):
 
 
 class EntryState(enum.IntEnum):
-    """The state of an entry. HELD: not available before a time. DEQUEUED and DELETED: dead."""
+    """The state of an entry. HELD: not available until a given time. DEQUEUED and DELETED: removed from the queue."""
 
     AVAILABLE = 0
     HELD = 1
@@ -82,7 +82,7 @@ class EntryState(enum.IntEnum):
 
 
 class DeadReason(enum.StrEnum):
-    """Why an entry went to the dead letter."""
+    """Why an entry became a dead letter."""
 
     REJECTED = "rejected"
     EXPIRED = "expired"
@@ -94,9 +94,10 @@ class DeadReason(enum.StrEnum):
 class QueueStats(NamedTuple):
     """What EntryQueue.stats() returns: a consistent snapshot, taken under the order lock.
 
-    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: by overflow, replacement, max_deliveries
-    or shutdown. dead_lettered: those of rejected, expired and dropped that went to the dead letter. high_water: the
-    largest depth. oldest_age: seconds since the put of the oldest entry, None if there is none."""
+    enqueued = acked + rejected + expired + dropped + purged + depth. dropped: entries removed by overflow, replacement,
+    max_deliveries or shutdown. dead_lettered: how many of the rejected, expired and dropped entries became dead
+    letters. high_water: the largest depth. oldest_age: seconds since the put of the oldest entry, None if there is
+    none."""
 
     available: int
     acquired: int

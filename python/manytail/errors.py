@@ -19,7 +19,7 @@ else:
 
 
 class ManytailError(Exception):
-    """Base of the errors that the standard library has no class for."""
+    """The base class of the errors for which the standard library has no class."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)

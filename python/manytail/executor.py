@@ -54,17 +54,18 @@ _sleeps_through_ctrl_c = sys.platform == "win32" and sys.version_info < (3, 14)
 class KeyedExecutor(Executor):
     """An executor with a lane for each key: lanes take turns, and the calls of a lane can run in order.
 
-    max_workers: the number of threads, as of ThreadPoolExecutor (None: the processors + 4, at most 32). per_key: the
-    number of concurrent calls of each lane that has no max_running of its own; 1 runs the calls of each key in order,
-    0, the default, means no limit. max_pending: how many calls may wait in all lanes together; 0, the default, means no
-    limit. If that many wait, `submit` waits too, except in a worker of this executor. thread_name_prefix, initializer,
-    initargs: as of ThreadPoolExecutor; if the initializer raises, pending and later calls get BrokenThreadPool.
+    max_workers: the number of threads, as in ThreadPoolExecutor (None: the number of processors + 4, but at most 32).
+    per_key: the maximum number of concurrent calls of each lane without a max_running of its own. 1 runs the calls of
+    each key in order; 0, the default, means no limit. max_pending: how many calls may wait in all lanes together; 0,
+    the default, means no limit. If that many are waiting, `submit` blocks, except in a worker of this executor.
+    thread_name_prefix, initializer, initargs: as in ThreadPoolExecutor; if the initializer raises, pending and later
+    calls fail with BrokenThreadPool.
 
-    In each round, every lane of the same priority starts `weight` calls, however long the others' backlogs are. Futures
-    are those of concurrent.futures; cancel() frees the slot at once. After a fork the child has an idle executor; what
-    was pending or running belongs to the parent. It works with loop.run_in_executor, but loop.set_default_executor
-    accepts only the standard library's ThreadPoolExecutor. Raises ValueError or TypeError for a bad argument. Progress:
-    blocking.
+    In each round, every lane of the same priority starts `weight` calls, however many calls are waiting in the others.
+    Futures are those of concurrent.futures; cancel() frees the slot at once. After a fork, the executor is idle in the
+    child; pending and running calls belong to the parent. It works with loop.run_in_executor, but
+    loop.set_default_executor accepts only the standard library's ThreadPoolExecutor. Raises ValueError or TypeError for
+    a bad argument. Blocking.
 
     >>> with KeyedExecutor(4, per_key=1) as executor:               # the calls of a key run one at a time, in order
     ...     orders = executor.lane("customer 7")
@@ -118,15 +119,16 @@ class KeyedExecutor(Executor):
         max_pending: int = UNSET,
         max_running: int = UNSET,
     ) -> Lane:
-        """Return the lane of a key; it is created on first use, with priority 0, weight 1 and no limits but per_key.
-        Options that you pass are set on the lane, all of them or none, and stay until the lane is shut down. `submit`
-        of the executor uses lane(None).
+        """Return the lane of a key; it is created on first use, with priority 0, weight 1 and no limits except per_key.
+        The options that you pass are set on the lane (if one of them is invalid, none is) and stay until the lane is
+        shut down. The executor's own `submit` uses lane(None).
 
-        priority: lower first. weight: calls per round. max_running: concurrent calls of the lane; 1 runs them in
-        submission order, 0 means no limit. max_pending: how many calls may wait in the lane; 0: no limit. If it is
-        full, `submit` waits, except in a worker of this executor. A lane with options, or one that is paused, is kept;
-        any other is dropped when it is idle and nothing refers to it. Keys are compared without a lock. Raises
-        ValueError if weight < 1, and TypeError if an option is no int or the key cannot be hashed.
+        priority: lanes with lower numbers are served first. weight: calls per round. max_running: the maximum number of
+        concurrent calls of the lane; 1 runs them in submission order, 0 means no limit. max_pending: how many calls may
+        wait in the lane; 0: no limit. If the lane is full, `submit` blocks, except in a worker of this executor. A lane
+        with options, or one that is paused, is kept; any other is dropped when it is idle and nothing refers to it.
+        No lock is held while keys are compared. Raises ValueError if weight < 1, and TypeError if an option is not an
+        int or the key is not hashable.
         """
         lane = self._lanes.get(key, self._make_lane)
         if any(option is not UNSET for option in (priority, weight, max_pending, max_running)):
@@ -137,7 +139,7 @@ class KeyedExecutor(Executor):
         return Lane(self._workers.pool, self, key)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Schedule fn(*args, **kwargs) in the lane of None. Waits and raises like Lane.submit."""
+        """Schedule fn(*args, **kwargs) in the lane of the key None. Waits and raises like Lane.submit."""
         while True:
             lane = self._no_key
             if lane.closed:
@@ -161,17 +163,18 @@ class KeyedExecutor(Executor):
         """Return an iterator over fn(*items) for the items of the iterables, until the shortest one ends.
 
         buffersize: how many calls it submits ahead; None: 4 x max_workers. Each result that you take lets it submit one
-        more. order="completion": results come as calls finish. timeout: seconds from the call of map for all results;
-        then TimeoutError. If a call raises, the iterator raises that. Then, and when it is closed, it cancels the calls
-        that it submitted; if it is closed before its first result, it cancels nothing. If an iterable raises, that is
-        raised after the results of the items before it. chunksize is ignored.
+        more call. order="completion": results come as calls finish. timeout: the seconds, from the call of map, within
+        which all results must come; then TimeoutError is raised. If a call raises an exception, the iterator raises it.
+        The iterator then cancels the calls that it submitted, and also if you close it; if you close it before its
+        first result, it cancels nothing. If an iterable raises an exception, it is raised after the results of the
+        items before it. chunksize is ignored.
         """
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls: submit raises RuntimeError, also where it waits. Paused lanes are resumed. Pending
-        calls run, or are cancelled with cancel_futures=True. wait=True waits until all calls and threads have ended; it
-        raises RuntimeError in one of these threads."""
+        """Accept no more calls: submit raises RuntimeError, even one that is already waiting. Paused lanes are resumed.
+        Pending calls still run; with cancel_futures=True they are cancelled. wait=True waits until all calls and
+        threads have ended; in one of these threads it raises RuntimeError."""
         self._workers.end(cancel_futures)
         if wait:
             if self._workers.pool.serves():  # not `threads`: that does not have the thread of a first call yet
@@ -195,7 +198,7 @@ class KeyedExecutor(Executor):
 class Lane(_workpool.Lane, Executor):
     """The calls of one key in a KeyedExecutor. It is an executor too. Create it with KeyedExecutor.lane().
 
-    priority, weight and max_running may be assigned at any time. Progress: blocking, as the executor's.
+    priority, weight and max_running may be assigned at any time. Like the executor, it is blocking.
     """
 
     __slots__ = ("_lifetime",)  # not in __dict__: without the GIL only the thread that made a __dict__ frees it
@@ -230,7 +233,7 @@ class Lane(_workpool.Lane, Executor):
 
     @property
     def max_running(self) -> int:
-        """Concurrent calls of this lane; 0 or less: no limit."""
+        """The maximum number of concurrent calls of this lane; 0 or less: no limit."""
         return super().max_running
 
     @max_running.setter
@@ -274,12 +277,12 @@ class Lane(_workpool.Lane, Executor):
         order: _Order = "input",
         buffersize: int | None = None,
     ) -> Iterator[_T]:
-        """As KeyedExecutor.map, in this lane."""
+        """Like KeyedExecutor.map, but in this lane."""
         return _map(self, self._max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Shut down this lane only: submit raises RuntimeError, and executor.lane(key) creates a new lane. A paused
-        lane is resumed. wait=True waits until its calls have run; it raises RuntimeError in a call of this lane."""
+        lane is resumed. wait=True waits until its calls have run; in a call of this lane it raises RuntimeError."""
         self._end(resume=not cancel_futures)
         executor = self._executor()
         if executor is not None:

@@ -199,13 +199,13 @@ async def _aget_from(credit, subs, owner):
 @cython.no_gc_clear
 cdef class Consumer(Root):
     """Consumer(*, prefetch=0, priority=0)\n--\n
-    Gets entries from several queues at once, in round robin.
+    Gets entries from several queues, in round-robin order.
 
-    prefetch: how many unacked entries it may hold, over all queues; 0: no limit. priority: the priority of all its
-    subscriptions; bigger first. Close it, or use it in a `with` block; if it is garbage-collected before, it closes
-    itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the ConsumerTarget of Qpid's
-    consumer-queue design.
-    Progress: as the queues'.
+    prefetch: how many unacked entries it may hold in all its queues together; 0: no limit. priority: the priority of
+    all its subscriptions; higher numbers come first. Close it, or use it in a `with` block; if it is garbage-collected
+    before being closed, it closes itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the
+    ConsumerTarget of Qpid's consumer-queue design.
+    Its locks are those of its queues.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
     >>> with Consumer() as both:
@@ -300,16 +300,16 @@ cdef class Consumer(Root):
         return it
 
     def get(self, block=True, timeout=None):
-        """Return the next entry of its queues, in round robin. Waits for one if there is none, also while it has no
-        queue.
+        """Return the next entry of its queues, in round robin. Waits for one if there is none, even if it has no queue
+        yet.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
-        nothing came in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or
-        listens, and ValueError if timeout is negative or NaN."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if no
+        entry comes in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or listens,
+        and ValueError if timeout is negative or NaN."""
         return get_from(self.credit, None, self, deadline_from(block, timeout), False)
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """Return a list of up to max_items entries. Waits for the first one, then takes all that are there. If
+        """Return a list of up to max_items entries. Waits for the first one, then takes all that are available. If
         max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
         cdef int64_t deadline, end = ONCE
@@ -334,7 +334,7 @@ cdef class Consumer(Root):
         return out
 
     async def aget(self):
-        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""
         return await _aget_from(self.credit, None, self)
 
     def __iter__(self):
@@ -351,7 +351,7 @@ cdef class Consumer(Root):
 
     def listen(self, callback, *, executor):
         """Call callback(entry) for every entry, one call at a time, on an executor. The callback must ack the entry. If
-        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From now on
+        it raises, sys.unraisablehook is called, and the entry is released unless its delivery has ended. From then on,
         get raises ClosedError. Listening ends when all queues are shut down and empty, or at close(). Raises TypeError
         if callback is not callable or executor has no submit(), and ClosedError if it is closed or already listens."""
         if not callable(callback):
@@ -370,7 +370,7 @@ cdef class Consumer(Root):
 
     @property
     def unacked(self):
-        """The number of entries that it holds, over all its queues."""
+        """The number of entries that it holds from all its queues."""
         return mt_load_relaxed_i64(&self.credit.p.used)     # relaxed because: statistics; may be stale
 
     cdef int set_suspended(self, bint suspended) except -1:
@@ -388,8 +388,8 @@ cdef class Consumer(Root):
         self.set_suspended(False)
 
     def close(self):
-        """Close all its subscriptions, which releases what they hold. Waiting and later gets raise ClosedError. Waits
-        for a running callback of listen(), except inside it. May be called again."""
+        """Close all its subscriptions, which releases what they hold. Gets that are waiting, and all later gets, raise
+        ClosedError. Waits for a running callback of listen(), except inside it. May be called again."""
         mt_store_relaxed_u32(&self.closed_, 1)      # relaxed because: see is_open()
         with cython.critical_section(self):
             listener = self.listener

@@ -106,14 +106,13 @@ cdef class Extra:
 @cython.embedsignature.format("clinic")
 cdef class Entry:
     """Entry(*args, **kwargs)\n--\n
-    A handle of one entry and its place in the strict order of its queue.
+    A handle to one entry and to its place in the strict order of its queue.
 
-    get returns a handle for one delivery: the time from that get until ack, release or reject. The delivery also ends
-    if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that ack, release,
-    reject, lock and unlock return False and change nothing, even if another subscription holds the entry now. They
-    always return False on handles from put() and browse(). Handles of the same entry are equal.
-    Progress: which call ends a delivery is decided without a lock; the rest is that of the queue. Source: as the
-    queue's."""
+    get returns a handle for one delivery, which lasts from that get until ack, release or reject. The delivery also
+    ends if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that, ack,
+    release, reject, lock and unlock return False and change nothing, even if another subscription holds the entry now.
+    They always return False on handles from put() and browse(). Handles of the same entry are equal. Which call ends a
+    delivery is decided without a lock; other locks are those of the queue. Source: the same as that of the queue."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -151,7 +150,7 @@ cdef class Entry:
 
     @property
     def seq(self):
-        """Arrival number, unique in its queue."""
+        """The number of its arrival, unique in its queue."""
         return self.e.seq
 
     @property
@@ -171,12 +170,12 @@ cdef class Entry:
 
     @property
     def deliveries(self):
-        """How often the entry was delivered. Browsing does not count."""
+        """How many times the entry has been delivered. Browsing does not count."""
         return word_delivery(entry_word(&self.e.word))
 
     @property
     def redelivered(self):
-        """Whether the entry was ever released."""
+        """Whether the entry has ever been released."""
         return bool(word_redelivered(entry_word(&self.e.word)))
 
     @property
@@ -193,14 +192,14 @@ cdef class Entry:
         return end_delivery(self, ACKED)
 
     def reject(self):
-        """Remove the entry from the queue as failed: it goes to the dead letter, if there is one. Returns False if this
-        delivery has already ended."""
+        """Remove the entry from the queue as failed: it goes to `dead_letter`, if the queue has one. Returns False if
+        this delivery has already ended."""
         return end_delivery(self, REJECTED)
 
     def release(self, *, delay=0.0):
-        """Give the entry back to its old place in the order, so that it is delivered again, after `delay` seconds. If
-        deliveries >= max_deliveries, it goes to the dead letter instead. Returns False if this delivery has already
-        ended. Raises ValueError if delay is negative or NaN."""
+        """Return the entry to its old place in the order. It is delivered again, but not before `delay` seconds have
+        passed. If deliveries >= max_deliveries, it goes to `dead_letter` instead. Returns False if this delivery has
+        already ended. Raises ValueError if delay is negative or NaN."""
         cdef int64_t span = span_argument("delay", delay, True)
         cdef effects fx
         cdef entry_queue *q = self.q.q
@@ -338,23 +337,24 @@ cdef int undo_handle(EntryQueue queue, acquired_entry *t, entry *unadmitted) exc
 cdef class EntryQueue(Root):
     """EntryQueue(name="", *, maxsize=0, overflow="block", resume_at=0.8, ttl=None, max_deliveries=0,
     dead_letter=None, groups=None)\n--\n
-    A queue in strict order, with acknowledgement: an entry keeps its place until it is acked. Subscribe to get entries.
+    A strictly ordered queue with acknowledgement: an entry keeps its place until it is acked. Subscribe to get entries.
 
-    maxsize: the limit of depth(), in entries; <= 0: no limit.
-    overflow: what put does if the queue is full. "block", the default: waits (or raises Full) until depth() <=
-    floor(resume_at * maxsize). "reject": raises Full at once. "drop_oldest": drops entries that no subscription holds,
-    or that are unlocked, the least urgent level first and the oldest first; if there is none, the queue grows.
-    ttl: seconds after which an entry expires; the shorter of the queue's and the entry's counts.
-    max_deliveries=N: an entry that is released after its N-th delivery goes to the dead letter; 0: no limit.
-    dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread whose call caused
-    it; for expired entries in a daemon thread, in order. If queues are each other's dead letters, an entry that
-    overflow would bring back to a queue that it has left is dropped.
+    maxsize: the maximum depth(), in entries; <= 0: no limit.
+    overflow: what put does if the queue is full. "block", the default: it waits until depth() <= floor(resume_at *
+    maxsize), or raises Full. "reject": it raises Full at once. "drop_oldest": it drops entries that no subscription
+    holds, or that are unlocked, beginning with the oldest of the least urgent level; if there are none, the queue
+    grows.
+    ttl: seconds after which an entry expires; if the entry has a ttl of its own, the shorter one applies.
+    max_deliveries=N: an entry that is released after its N-th delivery goes to `dead_letter`; 0: no limit.
+    dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread of the call that
+    removes the entry; for expired entries, it runs in a daemon thread, in order. If two queues are dead-letter queues
+    of each other, an entry that an overflow would return to a queue that it has left is dropped.
     groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": it owns the group
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
-    Raises ValueError or TypeError for other arguments.
+    Raises ValueError or TypeError for invalid arguments.
 
-    Progress: blocking (one short lock per queue, without the GIL). Which call ends a delivery is decided without a
-    lock. Source: the strictly ordered queue of Qpid.
+    Blocking: one short lock per queue, without the GIL. Which call ends a delivery is decided without a lock. Source:
+    the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
     >>> q.put("first").seq, q.put("second").seq
@@ -460,7 +460,7 @@ cdef class EntryQueue(Root):
 
     @property
     def overflow(self):
-        """What put does if the queue is full, as given."""
+        """What put does if the queue is full: the option that was given."""
         return self.overflow_
 
     @property
@@ -484,17 +484,17 @@ cdef class EntryQueue(Root):
     # -------------------------------------------------------------------------------------------------------------- put
     def put(self, item, block=True, timeout=None, *, headers=None, priority=4, ttl=None, delay=0.0, group=None,
             origin=None, immediate=False):
-        """Append an item and return a handle of its entry.
+        """Append an item and return a handle to its entry.
 
-        headers: a mapping for selectors; it is copied. priority: for a PriorityEntryQueue; bigger is more urgent.
-        ttl: seconds until it expires. delay: seconds until it is available. group: the message group, any hashable.
-        origin: subscriptions with the same origin (compared with `is`) do not get it.
-        immediate=True: gives the item to a subscription that is waiting for it now; otherwise puts nothing and returns
-        None. It does not overtake an earlier entry that this subscription would get first.
-        block, timeout: for a full queue with overflow="block"; timeout in seconds, None waits without limit.
-        Raises Full if there is no free slot in time, ShutDown after shutdown(), ValueError if ttl <= 0, delay or
-        timeout is negative or NaN, or delay is given with immediate, TypeError for an option of another type. If it
-        raises, nothing was put."""
+        headers: a mapping for selectors; it is copied. priority: for a PriorityEntryQueue; higher numbers are more
+        urgent. ttl: seconds until it expires. delay: seconds until it is available. group: the message group, any
+        hashable. origin: subscriptions with the same origin (compared with `is`) do not get it.
+        immediate=True: gives the item to a subscription that is waiting for it at this moment; if there is none, puts
+        nothing and returns None. The item does not overtake an earlier entry that this subscription would get first.
+        block, timeout: how put waits if the queue is full and overflow="block"; timeout is in seconds, and None waits
+        without limit. Raises Full if no slot becomes free in time; ShutDown after shutdown(); ValueError if ttl <= 0,
+        if delay or timeout is negative or NaN, or if delay is combined with immediate; and TypeError for an option of
+        the wrong type. If it raises, nothing was put."""
         cdef search_range found
         if immediate:
             return self.put_immediate(item, block, timeout, headers, priority, ttl, delay, group, origin)
@@ -716,9 +716,9 @@ cdef class EntryQueue(Root):
         return 0
 
     def put_many(self, items, block=True, timeout=None, **options):
-        """Put each item of an iterable with the same options, and return how many there were. The options are headers,
-        priority, ttl, delay, group and origin of put. If it raises Full, ShutDown or KeyboardInterrupt, the exception's
-        `count` is the number of items that were put. timeout is for the whole call."""
+        """Put each item of an iterable with the same options, and return how many there were. The options headers,
+        priority, ttl, delay, group and origin are those of put. If it raises Full, ShutDown or KeyboardInterrupt, the
+        exception's `count` is the number of items that were put. timeout applies to the whole call."""
         cdef int64_t deadline = deadline_from(block, timeout), n = 0
         headers, priority, ttl, delay, group, origin = given_options("put_many", options, PUT_MANY_OPTIONS)
         try:
@@ -797,8 +797,8 @@ cdef class EntryQueue(Root):
 
     @cython.binding(True)
     async def aput(self, item, **options):
-        """put for coroutines of asyncio and trio; options as put, but no block and timeout. Cancelling it before it
-        returns puts nothing."""
+        """The version of put() for asyncio and trio coroutines. Its options are those of put, without block and
+        timeout. If it is cancelled before it returns, nothing was put."""
         cdef PendingPut it = pending_put(self, item, options)
         try:
             pause = checkpoint()
@@ -1090,13 +1090,13 @@ cdef class EntryQueue(Root):
                   origin=None):
         """Create a subscription, through which you get entries.
 
-        prefetch: how many unacked entries it may hold; 0: no limit. selector: which entries it gets: a function of an
-        entry, or a condition over the headers as a string, in the SQL-92 subset of JMS. exclusive=True: no other
-        subscription may be open. priority: entries go to the subscription with the biggest priority that wants them.
-        start="newest": only entries that are put later. origin: it does not get entries put with the same origin.
-        browse=True: it sees each available entry once and takes none. Raises ExclusiveError if this or another open
-        subscription is exclusive, ValueError for an invalid selector (with the position) or prefetch < 0, and TypeError
-        for an option of another type."""
+        prefetch: how many unacked entries it may hold; 0: no limit. selector: which entries it gets. It is a function
+        that gets an entry and returns a bool, or a string with a condition on the headers, in the SQL-92 subset of JMS.
+        exclusive=True: no other subscription may be open. priority: an entry goes to the subscription with the highest
+        priority that can take it. start="newest": only entries that are put later. origin: it does not get entries that
+        were put with the same origin. browse=True: it sees each available entry once and takes none. Raises
+        ExclusiveError if this or another open subscription is exclusive, ValueError for an invalid selector (with the
+        position) or prefetch < 0, and TypeError for an option of the wrong type."""
         cdef int64_t credit = int_argument("prefetch", prefetch, "an int >= 0; 0 means no limit", 0)
         cdef int64_t rank = int_argument("priority", priority, "an int; bigger goes first")
         return makers.subscribe(self, credit, selector, bool(browse), bool(exclusive), rank, start, origin)
@@ -1123,8 +1123,8 @@ cdef class EntryQueue(Root):
         return n
 
     def purge(self):
-        """Remove all entries that no subscription holds, or that are unlocked, without dead letters. Returns their
-        number."""
+        """Remove all entries that no subscription holds, or that are unlocked, without sending them to `dead_letter`.
+        Returns their number."""
         cdef effects fx
         lock_for_effects(self.q, &fx)
         cdef int64_t n = locked_discard_all(self.q, PURGED, True, &fx)
@@ -1140,8 +1140,8 @@ cdef class EntryQueue(Root):
         return 0
 
     def maintain(self):
-        """Expire entries whose ttl has passed, and make those available whose delay has passed. A timer thread does
-        this anyway. The dead letter of an expired entry may follow a moment later."""
+        """Remove entries whose ttl has passed, and make entries whose delay has passed available. A timer thread does
+        this anyway. Expired entries may reach `dead_letter` a moment later."""
         self.run_due_timers()
         self.arm_timer()
 
@@ -1176,7 +1176,7 @@ cdef class EntryQueue(Root):
     def shutdown(self, immediate=False):
         """Accept no more items: put raises ShutDown. get returns what is left and then raises ShutDown. ack, release
         and reject still work. immediate=True: entries that no subscription holds, and those that are released later, go
-        to the dead letter or are dropped. Wakes all waiting calls."""
+        to `dead_letter` or are dropped. Wakes all waiting calls."""
         cdef effects fx
         lock_for_effects(self.q, &fx)
         locked_shutdown(self.q, bool(immediate), &fx)
@@ -1184,12 +1184,12 @@ cdef class EntryQueue(Root):
 
     @property
     def is_shutdown(self):
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
         return bool(is_shut(self.q))
 
     def interests(self):
         """Return a dict with the number of open subscriptions in each of the four states of Subscription.interest. It
-        looks at each subscription, under the lock."""
+        looks at each subscription, while it holds the queue's lock."""
         cdef int64_t[5] counts
         memset(counts, 0, sizeof(counts))
         lock_order(self.q)

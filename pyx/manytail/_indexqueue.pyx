@@ -74,11 +74,11 @@ cdef object numpy_array(int64_t n):
 @cython.embedsignature.format("clinic")
 cdef class IndexMultiQueue(MultiQueue):
     """A MultiQueue for 64-bit integers, such as row numbers, offsets and ids. It stores no Python objects, and bulk
-    calls run without the GIL, so several threads move arrays in parallel.
+    calls run without the GIL, so that several threads can move arrays in parallel.
 
     It has all methods of MultiQueue. put_many of its sub-queues also accepts int64 buffers (numpy arrays, memoryviews)
     and Arrow Int64 arrays without nulls. Raises OverflowError for an int of more than 64 bits, and TypeError for any
-    other item. Algorithm, source and progress are those of MultiQueue.
+    other item. The algorithm, its source and the locks are those of MultiQueue.
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -93,7 +93,7 @@ cdef class IndexMultiQueue(MultiQueue):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a numpy array (int64) of up to max_items integers. Waits for the first one, then takes all that are
-        there. linger is that of MultiQueue.get_many."""
+        available. linger works as in MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
@@ -110,8 +110,8 @@ cdef class IndexMultiQueue(MultiQueue):
 
     def get_many_into(self, out, block=True, timeout=None, *, linger=0.0):
         """Fill a writable int64 buffer from its start and return the number of integers. Waits for the first one, then
-        takes all that are there. For a buffer of length 0 it returns 0 at once. linger is that of MultiQueue.get_many;
-        the buffer is exported while it waits."""
+        takes all that are available. For a buffer of length 0 it returns 0 at once. linger works as in
+        MultiQueue.get_many; the buffer stays exported while it waits."""
         cdef int64_t got, slots, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if self.choose is not None or (longer and deadline != ONCE):
             return self.batch_into(out, deadline, longer)
@@ -122,8 +122,8 @@ cdef class IndexMultiQueue(MultiQueue):
             self.wait_available(1, deadline)
 
     def get_many_with_keys(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """Return [(key, numpy array)]: up to max_items integers in the order of get, in runs from the same sub-queue.
-        Waits for the first one. linger is that of MultiQueue.get_many."""
+        """Return a list of (key, numpy array): up to max_items integers in the order of get, one pair for each run of
+        integers from the same sub-queue. Waits for the first one. linger works as in MultiQueue.get_many."""
         cdef int64_t n = many_argument(max_items), deadline, longer = linger_from(linger)
         cdef list runs = []
         if n <= 0:

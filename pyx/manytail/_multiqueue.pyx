@@ -92,22 +92,21 @@ cdef class MultiQueue(Root):
     Many sub-queues that you read as one queue: one `get` waits for all of them. Each sub-queue has its own capacity,
     priority, weight and on/off switch. Lower `priority` numbers are served first, as in `queue.PriorityQueue`.
 
-    Sub-queues of the same priority take turns. Those that have items and are enabled form a ring; a sub-queue that gets
-    its first item, is enabled or gets a new priority joins at the end.
+    Sub-queues of the same priority take turns. The sub-queues that have items and are enabled form a ring. A sub-queue
+    joins the end of the ring when it gets its first item, is enabled, or gets a new priority.
 
-    selection: how the next sub-queue of the best priority is chosen.
+    selection: how the next sub-queue is chosen from those with the most urgent priority.
         "round_robin", the default: one item per turn.
         "weighted": `weight` items per turn; a sub-queue that becomes empty loses the rest of its turn.
-        "oldest": the sub-queue whose first item was put first.
-        A function: it gets the ready sub-queues of the best priority in the order of the ring, and returns one of them.
-        It is called for each item, from several threads. If it raises, get raises that error and nothing is lost; a
-        get_many that has already taken items returns them, or puts them back if the error is not an
-        Exception, for example KeyboardInterrupt.
+        "oldest": the sub-queue whose first item is the oldest. A function: it gets the ready sub-queues with the most
+        urgent priority, in the order of the ring, and returns one of them. It is called for each item, and from several
+        threads. If it raises, get raises that error and nothing is lost; a get_many that has already taken items
+        returns them, or puts them back if the error is not an Exception, for example KeyboardInterrupt.
 
-    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready) for a callable. Sub-queues that are
-    not ready cost nothing.
-    Progress: blocking (a short lock per sub-queue for puts, one for gets); no lock is held while Python code runs.
-    Source: LinkedBlockingMultiQueue by Mariano Barrios, after Doug Lea's LinkedBlockingQueue.
+    Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready sub-queues) for a function. Sub-queues
+    that are not ready cost nothing.
+    Blocking: one short lock per sub-queue for puts and one for gets; no lock is held while Python code runs. Source:
+    LinkedBlockingMultiQueue by Mariano Barrios, after Doug Lea's LinkedBlockingQueue.
 
     >>> q = MultiQueue()
     >>> urgent, bulk = q.add("urgent", priority=0), q.add("bulk", priority=1, maxsize=1000)
@@ -169,8 +168,9 @@ cdef class MultiQueue(Root):
         int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and
         without a lock; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
         waiting put of a large one.
-        Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is no int, the key
-        cannot be hashed, or sizer is not callable or is given for an IndexMultiQueue; ShutDown after shutdown().
+        Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is not an int, if
+        the key is not hashable, or if sizer is not callable or the queue is an IndexMultiQueue; ShutDown after
+        shutdown().
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes
@@ -187,8 +187,8 @@ cdef class MultiQueue(Root):
         return sub
 
     def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
-        """Return the sub-queue of that key; it is made atomically if missing. An existing one is returned unchanged.
-        Options and errors are those of add()."""
+        """Return the sub-queue of that key; it is created atomically if it does not exist. An existing one is returned
+        unchanged. Options and errors are those of add()."""
         found = self.subs.get(key)
         if found is not None:
             return found
@@ -219,9 +219,9 @@ cdef class MultiQueue(Root):
         return sub
 
     def remove(self, key):
-        """Remove the sub-queue of that key and return it. Its items no longer count in qsize(), count as done, and can
-        still be iterated. Waiting and later puts into it raise ShutDown. The key may be added again. Raises KeyError if
-        there is no such key."""
+        """Remove the sub-queue of that key and return it. Its items count as done and are not in qsize(), but you can
+        still iterate over them. Puts that are waiting, and all later puts, raise ShutDown. The key may be added again.
+        Raises KeyError if there is no such key."""
         cdef SubQueue sub = self.subs.pop(key)
         detach_subqueue(self.q, sub.s, True)
         return sub
@@ -234,7 +234,7 @@ cdef class MultiQueue(Root):
 
     @property
     def subqueues(self):
-        """Read-only live view: key -> SubQueue. Iterating it takes a snapshot."""
+        """A read-only live view that maps keys to sub-queues. Iterating over it takes a snapshot."""
         return SubQueueView(self.subs)
 
     # -------------------------------------------------------------------------------------------------------------- get
@@ -242,8 +242,8 @@ cdef class MultiQueue(Root):
         """Remove and return the next item of all enabled sub-queues. Waits for one if there is none.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
-        negative or NaN."""
+        Raises Empty if no item comes in time, ShutDown if the queue is shut down and empty, and ValueError if timeout
+        is negative or NaN."""
         cdef uintptr_t item
         cdef PyObject *found
         cdef int r
@@ -284,7 +284,7 @@ cdef class MultiQueue(Root):
         return mt_owned(found)
 
     def get_with_key(self, block=True, timeout=None):
-        """As get, but returns (key of the sub-queue, item)."""
+        """Like get, but returns (key of the sub-queue, item)."""
         cdef PyObject *found
         if self.get_slow(deadline_from(block, timeout), True, False, &found) != MT_OK:
             mt_return_raising(EMPTY)
@@ -463,12 +463,12 @@ cdef class MultiQueue(Root):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
-        there. If max_items <= 0, it returns [] at once. Errors are those of get.
+        available. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds after the first item for which it waits for more. It returns earlier with max_items items, at
-        the timeout and at a shutdown. If an exception, for example of a signal handler, interrupts it, all items are
-        put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError if linger is negative
-        or NaN."""
+        linger: the seconds that it waits for more items after the first one. It returns earlier if it has max_items
+        items, times out, or the queue is shut down. If an exception interrupts it, for example one from a signal
+        handler, all items are put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError
+        if linger is negative or NaN."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
@@ -567,7 +567,8 @@ cdef class MultiQueue(Root):
     # ------------------------------------------------------------------------------------------------------------ async
     @cython.binding(True)
     async def aget(self):
-        """get for coroutines of asyncio and trio. Cancelling it loses no item; its wake-up goes to another getter."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no item is lost, and its wake-up
+        goes to another getter."""
         pause = checkpoint()
         if pause is not None:
             await pause
@@ -591,7 +592,7 @@ cdef class MultiQueue(Root):
 
     @cython.binding(True)
     async def aget_many(self, max_items, *, linger=0.0):
-        """get_many for coroutines. Cancelling it puts back what it has taken."""
+        """get_many for coroutines. If it is cancelled, what it has taken is put back."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         pause = checkpoint()
         if pause is not None:
@@ -612,11 +613,12 @@ cdef class MultiQueue(Root):
 
     # ------------------------------------------------------------------------------------------------------------ state
     def qsize(self):
-        """The number of items in enabled, attached sub-queues. Other threads may have changed it when this returns."""
+        """Return the number of items in enabled, attached sub-queues. Other threads may have changed it by the time
+        this returns."""
         return qsize_of(self.q, INT64_MAX, True)
 
     def empty(self):
-        """Whether get would have to wait."""
+        """Return whether get would have to wait."""
         return qsize_of(self.q, 1, True) == 0
 
     def task_done(self):
@@ -671,12 +673,12 @@ cdef class MultiQueue(Root):
 
     @property
     def is_shutdown(self):
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
         return bool(locked_value(self.q, &self.q.shut))
 
     def stats(self):
-        """Return a MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items were put and
-        got."""
+        """Return a MultiQueueStats: items, sub-queues, waiting getters and putters, and how many items have been put
+        and taken."""
         cdef int64_t putters = 0, put, qsize, subqueues, enabled, getters, got
         lock_take(self.q, True)
         s = self.q.all_first
@@ -820,8 +822,8 @@ cdef class SubQueue(Root):
     A sub-queue of a MultiQueue, into which items are put. Create it with MultiQueue.add or setdefault.
 
     All methods may be called in any thread. Puts to different sub-queues hardly wait for each other. priority, weight,
-    maxsize and enabled may be assigned at any time; after the sub-queue was removed this has no effect.
-    Progress: as the MultiQueue's. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
+    maxsize and enabled may be assigned at any time; once the sub-queue has been removed, this has no effect.
+    Blocking, like the MultiQueue. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
     """
 
     def __cinit__(self, maker=None):
@@ -869,7 +871,7 @@ cdef class SubQueue(Root):
 
     @property
     def attached(self):
-        """False after it was removed from its MultiQueue."""
+        """False once it has been removed from its MultiQueue."""
         return bool(locked_value(self.s.mq, &self.s.attached))
 
     @property
@@ -915,9 +917,9 @@ cdef class SubQueue(Root):
         """Append an item. Waits for a free slot if the sub-queue is full.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Full if there is no free slot in time; ShutDown if the queue is shut down or this sub-queue removed, also
-        while it waits; ValueError if timeout is negative or NaN, or the item's size is negative or larger than maxsize;
-        and what the sizer raises. If it raises, nothing was put."""
+        Raises Full if no slot becomes free in time; ShutDown if the queue is shut down or this sub-queue is removed
+        (also during the wait); ValueError if timeout is negative or NaN, or if the item's size is negative or larger
+        than maxsize; and any error that the sizer raises. If it raises, nothing was put."""
         if not self.put_slow(item, deadline_from(block, timeout), False):
             mt_return_raising(FULL)
 
@@ -927,7 +929,7 @@ cdef class SubQueue(Root):
             mt_return_raising(FULL)
 
     def put_front(self, item, block=True, timeout=None):
-        """Put an item at the head of this sub-queue, so that it is the next one. Waits and raises like put."""
+        """Put an item at the head of this sub-queue, so that it is the next to be taken. Waits and raises like put."""
         if not self.put_slow(item, deadline_from(block, timeout), True):
             mt_return_raising(FULL)
 
@@ -971,10 +973,10 @@ cdef class SubQueue(Root):
         """Append all items of an iterable in order and return how many there were.
 
         The items of a list or tuple (for an IndexMultiQueue, of an int64 buffer or Arrow array) become visible to
-        getters together, as many as fit. Another iterable is read one item at a time. timeout is for the whole call. If
-        it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item, the
-        exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items before
-        it were put."""
+        getters together, as many as fit. Any other iterable is read one item at a time. timeout applies to the whole
+        call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item,
+        the exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items
+        before that point have been put."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         cdef Int64s run
         try:
@@ -1065,7 +1067,8 @@ cdef class SubQueue(Root):
 
     @cython.binding(True)
     async def aput(self, item):
-        """put for coroutines of asyncio and trio. Cancelling it before it returns puts nothing."""
+        """The version of put() for asyncio and trio coroutines. If it is cancelled before it returns, nothing was
+        put."""
         pause = checkpoint()
         if pause is not None:
             await pause
@@ -1097,7 +1100,7 @@ cdef class SubQueue(Root):
 
     @property
     def size(self):
-        """The sum of the sizes of its items, at one instant; qsize() without a sizer."""
+        """The total size of its items at a single moment; the same as qsize() if there is no sizer."""
         if self.sizer is None:
             return self.qsize()
         lock_take(self.s.mq, True)
@@ -1108,18 +1111,19 @@ cdef class SubQueue(Root):
         return size
 
     def remaining(self):
-        """Return how many items, or with a sizer what total size, would fit now. None: there is no limit."""
+        """Return how many more items fit at this moment, or with a sizer, what total size. Returns None if there is no
+        limit."""
         cdef int64_t maxsize = mt_load_relaxed_i64(&self.s.maxsize)     # relaxed because: only a number; may be stale
         if maxsize <= 0:
             return None
         return max(0, maxsize - self.size)
 
     def empty(self):
-        """Return whether there is no item."""
+        """Return True if there are no items."""
         return self.count() == 0
 
     def full(self):
-        """Return whether put would have to wait; with a sizer, for an item of a size > 0."""
+        """Return whether put would have to wait; with a sizer, for an item whose size is > 0."""
         return self.remaining() == 0
 
     # ------------------------------------------------------------------------------------------------------- inspecting
@@ -1136,8 +1140,8 @@ cdef class SubQueue(Root):
         return False
 
     def discard(self, item):
-        """Remove the first item that is or equals `item`, and return whether there was one. Compares without a lock;
-        safe while iterating."""
+        """Remove the first item that is or equals `item`, and return whether there was one. No lock is held while items
+        are compared. You may call it during an iteration."""
         cdef SubQueueIterator items = SubQueueIterator.__new__(SubQueueIterator, self)
         for found in items:
             if (found is item or found == item) and items.discard_last():

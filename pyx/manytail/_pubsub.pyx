@@ -241,21 +241,21 @@ cdef class PubSubQueue(Root):
     """PubSubQueue(*, maxsize=0, slow="block")\n--\n
     Publish and subscribe: every message reaches every subscriber that is subscribed when it is published.
 
-    All subscribers see the messages in the same order, each at its own pace. A message is freed when the last
-    subscriber that gets it has got it. Sequence numbers start at 0 and have no gaps. Publishing, getting, subscribing
-    and unsubscribing do not block each other.
+    All subscribers see the messages in the same order, each at its own pace. A message is freed when the last of its
+    subscribers has received it. Sequence numbers start at 0 and have no gaps. Publishing, getting, subscribing and
+    unsubscribing do not block each other.
 
-    maxsize: how many messages the slowest subscriber may be behind; <= 0: no limit. slow: what publish does beyond
-    that: "block", the default: it waits.
+    maxsize: how many messages the slowest subscriber may be behind; <= 0: no limit. slow: what publish does when that
+    limit is reached. "block", the default: it waits.
         "raise": it raises Full at once, whatever `block` is.
         "drop_oldest": the slowest subscriber loses its oldest message. Its next get raises Lagged, with the number of
         messages that it missed. Others lose nothing.
 
-    Cost: publish O(1), plus O(1) per waiting subscriber; get O(1), plus a look at all subscribers if it was the
-    slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus what it frees.
-    Progress: lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that drops a
-    message waits for other such publishers, and for threads that get from that subscriber. Threads that share a
-    subscriber take turns, and so do threads that subscribe.
+    Cost: publish is O(1), plus O(1) per waiting subscriber; get is O(1), but O(subscribers) if its subscriber was the
+    slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus the freeing of
+    messages. It is lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that
+    drops a subscriber's message waits for other publishers that do the same, and for threads that are getting from that
+    subscriber. Threads that share a subscriber take turns, and so do threads that subscribe.
     Source: disclosure IPCOM000185635D, completed in docs/design/pubsub.md.
 
     >>> q = PubSubQueue()
@@ -311,9 +311,9 @@ cdef class PubSubQueue(Root):
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
         Raises Full if the slowest subscriber is still maxsize messages behind after that time, ShutDown if the queue is
-        shut down, also while it waits, and ValueError if timeout is negative or NaN. If it raises, nothing was
-        published, with one exception: if there is no memory for the number, MemoryError comes after the message was
-        published."""
+        shut down (also during the wait), and ValueError if timeout is negative or NaN. If it raises, nothing was
+        published, except in one case: if there is no memory for the sequence number that it returns, it raises
+        MemoryError after the message was published."""
         return self.publish_slow(item, deadline_from(block, timeout))
 
     cdef int64_t publish_slow(self, object item, int64_t deadline) except -1:
@@ -334,9 +334,9 @@ cdef class PubSubQueue(Root):
         """Publish all items of an iterable in order and return how many there were.
 
         The items of a list or tuple are published together, as many as maxsize allows: their sequence numbers are
-        consecutive. Another iterable is read one item at a time. timeout is for the whole call. If it raises Full,
-        ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
-        iterable raises, the items before it were published."""
+        consecutive. Any other iterable is read one item at a time. timeout applies to the whole call. If it raises
+        Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
+        iterable raises, the items before that point have been published."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if isinstance(items, (list, tuple)):
@@ -372,7 +372,8 @@ cdef class PubSubQueue(Root):
 
     @cython.binding(True)
     async def apublish(self, item):
-        """publish for coroutines of asyncio and trio. Cancelling it before it returns publishes nothing."""
+        """The version of publish() for asyncio and trio coroutines. If it is cancelled before it returns, nothing was
+        published."""
         cdef Waiting waiting
         pause = checkpoint()
         if pause is not None:
@@ -393,8 +394,8 @@ cdef class PubSubQueue(Root):
 
     # ------------------------------------------------------------------------------------------------------ subscribing
     def subscribe(self, *, start="next"):
-        """Create a subscriber. Close it, or use it in a `with` block. After a shutdown it can get messages that are
-        retained.
+        """Create a subscriber. Close it, or use it in a `with` block. After a shutdown, it can still get the messages
+        that are retained.
 
         start: where it begins: "next", the default, with the next message that is published; "oldest" with the oldest
         retained one; an int with the message of that sequence number. Raises ValueError if that message is neither
@@ -418,7 +419,7 @@ cdef class PubSubQueue(Root):
         ps.set_maxsize(self.q, maxsize_argument(value))
 
     def qsize(self):
-        """Return the number of messages that at least one subscriber has not got yet."""
+        """Return the number of messages that at least one subscriber has not received yet."""
         return ps.retained(self.q, ps.end_seq(self.q))
 
     def shutdown(self, immediate=False):
@@ -430,7 +431,7 @@ cdef class PubSubQueue(Root):
 
     @property
     def is_shutdown(self):
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
         return ps.is_shut(self.q)
 
     def stats(self):
@@ -448,10 +449,9 @@ cdef class Subscriber(Root):
     """Subscriber(*args, **options)\n--\n
     Gets the messages of a PubSubQueue. Create it with PubSubQueue.subscribe, and close it or use it in a `with` block.
 
-    If several threads share a Subscriber, each message goes to one of them. Iterating gets messages until get would
-    raise ShutDown or ClosedError. If it is garbage-collected before it was closed, it closes itself with a
-    ResourceWarning.
-    Progress: as the queue's. Source: as the queue's."""
+    If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
+    would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
+    ResourceWarning. Locks and source are the same as those of the queue."""
     cdef PubSubQueue queue          # for the collector, which visits the messages there
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
@@ -528,7 +528,7 @@ cdef class Subscriber(Root):
         """Return the next message. Waits for one if there is none.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no message came in time, ShutDown if the queue is shut down and no message is left, ClosedError
+        Raises Empty if no message comes in time, ShutDown if the queue is shut down and no message is left, ClosedError
         if the subscriber is closed, and ValueError if timeout is negative or NaN. Raises Lagged once after messages
         were dropped; the next call returns a message."""
         cdef uintptr_t item = 0
@@ -556,13 +556,13 @@ cdef class Subscriber(Root):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
-        """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are there.
-        If max_items <= 0, it returns [] at once. Errors are those of get.
+        """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are
+        available. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds after the first message for which it waits for more. It returns earlier with max_items messages,
-        or as many as maxsize allows, at the timeout and at a shutdown; closing raises ClosedError. It takes no message
-        before that, so an exception loses none. block=False ignores linger. Raises ValueError if linger is negative or
-        NaN."""
+        linger: the seconds that it waits for more messages after the first one. It returns earlier if it has max_items
+        messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it
+        raises ClosedError. It takes the messages only at the end, so an exception loses none. block=False ignores
+        linger. Raises ValueError if linger is negative or NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef wait_point p
         cdef list out
@@ -639,8 +639,8 @@ cdef class Subscriber(Root):
         return out
 
     async def aget(self):
-        """get for coroutines of asyncio and trio. Cancelling it loses no message; its wake-up goes to another
-        getter."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no message is lost, and its wake-up
+        goes to another getter."""
         cdef Waiting waiting
         pause = checkpoint()
         if pause is not None:
@@ -671,7 +671,8 @@ cdef class Subscriber(Root):
     # ------------------------------------------------------------------------------------------------------------ state
     @property
     def position(self):
-        """The sequence number of the message that the next get returns; after close, that it would have returned."""
+        """The sequence number of the message that the next get returns; after close, of the message that it would have
+        returned."""
         ps.lock_subscriber(self.s)
         cdef int64_t seq = self.s.closed_at if self.s.closed else ps.locked_next_seq(self.s)
         ps.unlock_subscriber(self.s)
@@ -696,8 +697,8 @@ cdef class Subscriber(Root):
         return closed
 
     def close(self):
-        """Unsubscribe. Messages that it has not got are freed, and waiting and later gets raise ClosedError. May be
-        called again."""
+        """Unsubscribe. Messages that it has not received are freed. Gets that are waiting, and all later gets, raise
+        ClosedError. May be called again."""
         if ps.close_subscriber(self.q, self.s):
             trim(self.q)
 

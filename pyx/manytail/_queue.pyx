@@ -171,8 +171,8 @@ cdef class SimpleQueue(Fifo):
     A simple first-in, first-out queue without a size limit, like queue.SimpleQueue.
 
     put never waits for a getter and is safe in finalizers, weak reference callbacks and signal handlers, whatever this
-    thread is doing to the queue. Progress: blocking (one short lock for puts, one for gets); no lock is held while
-    Python code runs."""
+    thread is doing to the queue. Blocking: one short lock for puts and one for gets; no lock is held while Python code
+    runs."""
 
     def __cinit__(self, *args, **options):
         self.open_kernel()
@@ -188,7 +188,7 @@ cdef class SimpleQueue(Fifo):
         """Remove and return the next item. Waits for one if the queue is empty.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no item came in time, and ValueError if timeout is negative or NaN."""
+        Raises Empty if no item comes in time, and ValueError if timeout is negative or NaN."""
         cdef uintptr_t item = 0
         if self.get_waiting(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)
@@ -206,11 +206,11 @@ cdef class SimpleQueue(Fifo):
         return mt_owned_item(item)
 
     def qsize(self):
-        """The number of items. Other threads may have changed it when this returns."""
+        """Return the number of items. Other threads may have changed it by the time this returns."""
         return self.count()
 
     def empty(self):
-        """Whether get would have to wait."""
+        """Return whether get would have to wait."""
         return self.count() == 0
 
 
@@ -256,15 +256,15 @@ cdef int64_t bound_of(object maxsize) except? -7:
 @cython.embedsignature.format("clinic")
 cdef class BaseQueue(Fifo):
     """BaseQueue(maxsize=0)\n--\n
-    A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue of Python 3.13.
+    A first-in, first-out queue with a capacity, task counting and shutdown, like queue.Queue in Python 3.13.
 
-    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign it; a larger value wakes waiting
-    putters.
+    maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign to it; a larger value wakes
+    waiting putters.
 
     The attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's class exist
-    too. The first use of one of them makes this queue slower for good, because from then on each put and get takes the
-    mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
-    Progress: blocking (one short lock for puts, one for gets; in locked mode the mutex)."""
+    too. The first use of one of them makes this queue permanently slower, because from then on each put and get takes
+    the mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
+    Blocking: one short lock for puts and one for gets, or the mutex in locked mode."""
     cdef object given_maxsize   # `maxsize` as it was assigned, of any type; used in a critical section
     cdef mt_atomic_i64 bound    # maxsize as an int; 0: no limit; written in a critical section
     cdef int hooks              # HOOK_*: which of _init, _qsize, _put and _get the class overrides
@@ -446,9 +446,9 @@ cdef class BaseQueue(Fifo):
     def put(self, item, block=True, timeout=None):
         """Append an item. Waits for a free slot if the queue is full.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize both
-        are ignored. Raises Full if there is no free slot in time, ShutDown if the queue is shut down, also while it
-        waits, and ValueError if timeout is negative or NaN. If it raises, nothing was put."""
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Without maxsize, block
+        and timeout are ignored. Raises Full if no slot becomes free in time, ShutDown if the queue is shut down (also
+        during the wait), and ValueError if timeout is negative or NaN. If it raises, nothing was put."""
         if not self.put_slow(item, block, timeout):
             mt_return_raising(FULL)
 
@@ -508,8 +508,8 @@ cdef class BaseQueue(Fifo):
         """Remove and return the next item. Waits for one if the queue is empty.
 
         timeout: seconds for the whole call; None waits without limit. block=False does not wait and ignores timeout.
-        Raises Empty if no item came in time, ShutDown if the queue is shut down and empty, and ValueError if timeout is
-        negative or NaN."""
+        Raises Empty if no item comes in time, ShutDown if the queue is shut down and empty, and ValueError if timeout
+        is negative or NaN."""
         cdef uintptr_t item = 0
         if self.get_slow(deadline_from(block, timeout), &item) != MT_OK:
             mt_return_raising(EMPTY)
@@ -585,7 +585,7 @@ cdef class BaseQueue(Fifo):
         return mt_load_relaxed_i64(&self.bound)     # relaxed because: see set_bound()
 
     def qsize(self):
-        """The number of items. Other threads may have changed it when this returns."""
+        """Return the number of items. Other threads may have changed it by the time this returns."""
         return self.size()
 
     cdef int64_t size(self) except? -7:
@@ -602,7 +602,7 @@ cdef class BaseQueue(Fifo):
             self.lock.release()
 
     def empty(self):
-        """Whether get would have to wait."""
+        """Return whether get would have to wait."""
         return self.size() == 0
 
     def full(self):
@@ -707,7 +707,7 @@ cdef class BaseQueue(Fifo):
 
     @property
     def is_shutdown(self):
-        """True from the first shutdown() on."""
+        """True once shutdown() has been called."""
         return self.has_ended()
 
     cdef bint has_ended(self) noexcept:

@@ -115,11 +115,12 @@ cdef class Credit(Root):
 cdef class Subscription(Root):
     """Subscription(*args, **kwargs)\n--\n
     Gets entries of a queue, and holds them until they are acked, released or rejected. Create it with
-    EntryQueue.subscribe, and close it or use it in a `with` block: that releases what it holds, to the old places.
+    EntryQueue.subscribe, and close it or use it in a `with` block: the entries that it holds then return to their old
+    places.
 
-    Several threads may share it. Iterating gets entries until get would raise ShutDown or ClosedError. If it is
-    garbage-collected before it was closed, it closes itself with a ResourceWarning.
-    Progress: as the queue's. Source: as the queue's."""
+    Several threads may share it. Iterating over it gets entries until get would raise ShutDown or ClosedError. If it is
+    garbage-collected before being closed, it closes itself with a ResourceWarning. Locks and source are the same as
+    those of the queue."""
 
     def __init__(self):
         raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
@@ -147,11 +148,11 @@ cdef class Subscription(Root):
     @cython.binding(False)
     @cython.embedsignature.format("clinic")
     def get(self, block=True, timeout=None):
-        """Return the first available entry that matches the filters of this subscription. Waits for one if there is
-        none, if prefetch is used up, and while it is suspended.
+        """Return the first available entry that matches the filters of this subscription. Waits if there is none, if
+        prefetch is used up, or while the subscription is suspended.
 
-        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if
-        nothing came in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
+        timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if no
+        entry comes in time, ShutDown if the queue is shut down and empty, ClosedError if the subscription is closed,
         and ValueError if timeout is negative or NaN."""
         cdef acquired_entry t
         cdef wait_point p
@@ -390,12 +391,12 @@ cdef class Subscription(Root):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
-        takes all that are there. If max_items <= 0, it returns [] at once. Errors are those of get.
+        takes all that are available. If max_items <= 0, it returns [] at once. Errors are those of get.
 
-        linger: seconds after the first entry for which it waits for more. It returns earlier with max_items entries, at
-        the timeout, at a shutdown, when closed, and when prefetch is used up. If an exception, for example of a signal
-        handler, interrupts it, the entries are released. block=False ignores linger. Raises ValueError if linger is
-        negative or NaN."""
+        linger: the seconds that it waits for more entries after the first one. It returns earlier if it has max_items
+        entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception
+        interrupts it, for example one from a signal handler, the entries are released. block=False ignores linger.
+        Raises ValueError if linger is negative or NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
         cdef list out = []
         cdef acquired_entry t
@@ -475,7 +476,7 @@ cdef class Subscription(Root):
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
-        """get for coroutines of asyncio and trio. Cancelling it loses no entry and no wake-up."""
+        """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""
         if self.credit is not None:
             return await consumer_waits.aget(self.credit, (self,))
         pause = checkpoint()
@@ -519,8 +520,8 @@ cdef class Subscription(Root):
 
     # ------------------------------------------------------------------------------------------------------------ state
     def ack_up_to(self, Entry entry not None):  # no-cython-lint
-        """Ack that entry and all entries that were got before it and are still held. Returns their number; 0 if that
-entry is not held."""
+        """Ack that entry and all entries received before it that are still held. Returns their number; 0 if that entry
+        is not held."""
         cdef entry_queue *q = self.s.q
         cdef subscription *s = &self.s
         cdef effects fx
@@ -584,11 +585,11 @@ entry is not held."""
 
     @property
     def closed(self):
-        """True from close() on."""
+        """True once close() has been called."""
         return bool(is_closed(&self.s))
 
     def close(self):
-        """Release what it holds. Waiting and later gets raise ClosedError. May be called again."""
+        """Release what it holds. Gets that are waiting, and all later gets, raise ClosedError. May be called again."""
         cdef effects fx
         if not self.open:
             return

@@ -50,7 +50,7 @@ def test_the_stubs_of_compiled_queues_have_their_docstrings() -> None:
 def test_jedi_shows_the_prose_of_a_compiled_method() -> None:
     jedi = pytest.importorskip("jedi", reason="the free-threaded interpreter has no IPython")
     (found,) = jedi.Script("from manytail import MultiQueue\nMultiQueue.setdefault").help(2, 14)
-    assert "made atomically if missing" in found.docstring()
+    assert "created atomically if it does not exist" in found.docstring()
 
 
 HOVERED = """\
@@ -75,7 +75,7 @@ def test_pyright_shows_the_prose() -> None:
     names = [*MAPS, "MultiQueue", "concurrent_map"]
     firsts = [inspect.getdoc(getattr(manytail, name)).partition("\n")[0] for name in names]  # type: ignore[union-attr]
     assert [first for first, text in zip(firsts, texts, strict=True) if first not in text] == []
-    assert "max_in_flight: items taken" in texts[0]
+    assert "max_in_flight: the maximum number of items taken" in texts[0]
     options = inspect.signature(manytail.concurrent_map).parameters.values()
     defaults = [(one.name, one.default) for one in options if one.name not in ("fn", "items")]
     written = {name: re.search(rf"\b{name}: .* = (.*?),?\n", of_arrow) for name, _ in defaults}

@@ -462,7 +462,7 @@ class Results(Iterator[_R]):
     it, which ends the map.
 
     After the first exception from `next` it has no more results. One thread at a time takes results; `stop`, `close`
-    and `stats` are for any. Progress: blocking, but for `stop` and `stats`."""
+    and `stats` are for any. All methods except `stop` and `stats` may block."""
 
     def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
         self._driver = driver = plan.driver()
@@ -562,8 +562,8 @@ class AsyncResults(AsyncIterator[_R]):
     collector can free it, which ends the map without waiting.
 
     After the first exception from `anext` it has no more results. One task at a time takes results. If its `anext` is
-    cancelled, the map ends as with `aclose`, and another `anext` raises RuntimeError. Progress: waits in your loop and
-    blocks nothing else there."""
+    cancelled, the map ends as with `aclose`, and another `anext` raises RuntimeError. The iterator waits in your event
+    loop and does not block other tasks there."""
 
     def __init__(self, plan: Plan, values: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._plan = plan

@@ -173,31 +173,34 @@ class Options:
 
     workers: int = option(
         'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """the number of concurrent calls. A
-        plain function runs in that many threads, an `async def` function in that many coroutines. (least, most), or
-        (least, start, most): if you do not know how many concurrent calls the server tolerates, the map finds out. It
-        begins with `start`, or else `least`, and doubles the number after each round of successes, until the first
-        refusal: a deferral, a timeout or a failure that is retried. From then on it adds one per round, and each
-        refusal halves it, at most once in the time of one call. A round counts only if all workers were busy and calls
-        waited only for a worker. Other options that depend on `workers` use `most`. "inline", for debuggers and tests:
-        one call at a time, in the thread that takes the results; no thread is started, and timeout and deadline of a
-        plain function are checked when it returns. Options that depend on `workers` use 1.""",
+        plain function runs in that many threads, an `async def` function in that many coroutines. If you do not know
+        how many concurrent calls the server tolerates, pass (least, most) or (least, start, most), and the map finds
+        out. It begins with `start` calls (by default `least`) and doubles the number after each round of successes,
+        until the first refusal. A refusal is a deferral, a timeout or a failure that is retried. From then on, each
+        round of successes adds one, and a refusal halves the number, at most once in the time that one call takes. A
+        round counts only if all workers were busy and calls were waiting for nothing but a worker. Options that depend
+        on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread that
+        takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
+        only when it returns, and options that depend on `workers` treat it as 1.""",
         check_workers, of_callers="""the number of concurrent calls. A plain function runs in that many threads, an
-        `async def` function in that many coroutines. (least, most), or (least, start, most): the Caller finds a number
-        between them, as a map does.""", example="workers=32, workers=(1, 200)",
+        `async def` function in that many coroutines. With (least, most) or (least, start, most), the Caller finds a
+        suitable number in that range, as a map does.""", example="workers=32, workers=(1, 200)",
     )  # fmt: skip
     max_in_flight: int | None = option(
-        "int | None", None, """items taken from the input and not yet yielded, at most. None: begins at 4 x workers x
-        batch and doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only
-        because the other items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x
-        workers x batch). A slow consumer never makes it grow, and it stops growing while the items and results that
-        wait have 256 MB, by their nbytes or sys.getsizeof.""",
-        optional_whole, low=1, of_callers="""items submitted and not finished, at most; submitting more waits. None:
-        10,000, or workers x batch if that is more.""", example="max_in_flight=100",
+        "int | None", None, """the maximum number of items taken from the input and not yet yielded. None: the limit
+        begins at 4 x workers x batch. It doubles whenever a worker is idle only because the other items are waiting for
+        an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch
+        if that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it
+        grow, and it does not grow while the waiting items and results occupy 256 MB, measured by their nbytes or
+        sys.getsizeof.""",
+        optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; submitting
+        more waits. None: 10,000, or workers x batch if that is more.""", example="max_in_flight=100",
     )  # fmt: skip
     order: str = option(
-        'Literal["input", "key", "completion"]', "input", """the order of the results. "input": that of the items.
-        "key": that of the items within each key; different keys overtake each other. "completion": as calls finish.
-        A slow item holds back the results behind it, but other calls continue.""",
+        'Literal["input", "key", "completion"]', "input", """the order of the results. "input": the order of the items.
+        "key": the order of the items within each key; results of different keys may overtake each other. "completion":
+        the order in which calls finish. With "input" and "key", a slow item delays the results that come after it, but
+        other calls continue.""",
         choice, allowed=ORDERS, of_callers="", example='order="completion"',
     )  # fmt: skip
     key: Callable[[Any], Any] | None = option(
@@ -207,8 +210,8 @@ class Options:
         function_of_item, example="key=lambda item: item.tenant",
     )  # fmt: skip
     per_key: int | None = option(
-        "int | None", None, """the number of concurrent calls of each key. None: no limit. Needs `key`. An item that
-        waits for its next attempt keeps its place.""",
+        "int | None", None, """the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An
+        item that is waiting for its next attempt still counts.""",
         optional_whole, low=1, example="per_key=4",
     )  # fmt: skip
     weights: Mapping[Any, int] | None = option(
@@ -218,41 +221,43 @@ class Options:
     )  # fmt: skip
     priority: Callable[[Any], Any] | None = option(
         "Callable[[_T], int | None] | None", None, """a function that returns the priority of an item. Lower numbers
-        start first; None starts last. It applies to the items in the window, and changes when calls start, never the
-        order of the results.""",
+        start first; None starts last. It applies to the items that are in flight, and affects when calls start, never
+        the order of the results.""",
         function_of_item, example="priority=lambda item: item.level",
     )  # fmt: skip
     batch: Batch | None = option(
         "int | Batch | None", None, """calls fn with a list of up to this many items of one key; fn returns a sequence
-        with one result for each. Batch(size, linger) also says how long a batch waits to be filled. An element that is
-        an exception fails only its item, and a RetryLater defers it. A batch is one call for workers, per_key and
-        timeout, and costs the sum of its items. If a batch fails for good, each half is called separately. A result
-        that is no sequence or has another length, a timeout, and the deadline fail all its items. None: one item per
-        call.""",
+        with one result for each. Batch(size, linger) also sets how long a batch waits for more items. If one of these
+        results is an exception, only its item fails; if it is a RetryLater, only its item is deferred. A batch counts
+        as one call for workers, per_key and timeout; its cost is the sum of the costs of its items. If a batch fails
+        for good, each half is called separately. All items of a batch fail if the result is not a sequence of the right
+        length, if the call times out, or if the deadline passes. None: one item per call.""",
         optional_policy, of=Batch, low=1, example="batch=Batch(100, linger=0.5)",
     )  # fmt: skip
     timeout: float | None = option(
-        "float | None", None, """seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A
-        coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result is
-        dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
+        "float | None", None, """the seconds that one attempt may take; after that it fails with TimeoutError. None: no
+        limit. A coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result
+        is dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
         little shorter.""",
         optional_seconds, example="timeout=30",
     )  # fmt: skip
     deadline: float | None = option(
-        "float | None", None, """seconds from the first item that the whole map may take. Then every item that is not
-        finished fails with DeadlineExceeded, and the rest of the input is read without calls. None: no limit.""",
+        "float | None", None, """the seconds that the whole map may take, counted from the first item. After that, every
+        unfinished item fails with DeadlineExceeded, and the rest of the input is read without making any calls. None:
+        no limit.""",
         optional_seconds, of_callers="", example="deadline=3_600",
     )  # fmt: skip
     retry: Retry = option(
-        "int | Retry", 0, """how often a failed call is made again: a number, or a Retry, which also says for which
-        errors and after which pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
+        "int | Retry", 0, """how many times a failed call is made again: a number, or a Retry, which also says for which
+        errors and after what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
         its next attempt occupies no worker, and starts before new items of its key and priority. RetryLater defers an
         item without using up an attempt.""",
         policy, of=Retry, low=0, example="retry=Retry.http()",
     )  # fmt: skip
     breaker: Breaker | None = option(
-        "int | Breaker | None", None, """pauses a key after this many failed calls in a row (without `key`, the whole
-        map); then one call tries whether it works again. A Breaker also says for how long. None: never.""",
+        "int | Breaker | None", None, """pauses a key (without `key`, the whole map) after this many failed calls in a
+        row. After the pause, one call tests whether the key works again. A Breaker also sets the length of the pause.
+        None: never.""",
         optional_policy, of=Breaker, low=1, example="breaker=Breaker(5, reset=30)",
     )  # fmt: skip
     errors: str = option(
@@ -269,50 +274,52 @@ class Options:
     )  # fmt: skip
     fatal: On = option(
         "On", (), """errors that end the map at once, whatever `errors` says: exception classes, or a function that
-        gets the error and returns a bool. They are not retried. Errors that fn has not raised count too, such as
-        BudgetExceeded.""",
+        gets the error and returns a bool. They are not retried. Errors that do not come from fn, such as
+        BudgetExceeded, count too.""",
         check_on, of_callers="", example="fatal=PermissionError",
     )  # fmt: skip
     limits: tuple[Limit, ...] = option(
         "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
         them have room for it. Maps that use the same limit object share the limit, and are served in the order in
-        which they began to wait; with `shared`, so does everything that uses its name in that database. An item that
-        can never fit a Budget fails with BudgetExceeded, a retry that cannot fit fails with the error of fn, and
-        others continue. A deferred call costs a Budget nothing.""",
+        which they began to wait; a limit with `shared` is shared by everything that uses its name in that database. An
+        item that can never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails with the error that fn
+        raised; all other items continue. A deferred call costs a Budget nothing.""",
         check_limits, example='limits=[Rate(475, "minute"), Concurrency(10)]',
     )  # fmt: skip
     item_id: Callable[[Any], Any] | None = option(
         "Callable[[_T], Any] | None", None, """a function that returns the value that identifies an item, for `dedup`,
         `remember` and the idempotency key. None: the item itself. The value may be None, a bool, int, float, str,
-        bytes, date, time, Decimal or UUID, or a tuple, list, dict, NamedTuple or dataclass of them. With dedup and
-        remember, an item with another value fails with TypeError.""",
+        bytes, date, time, Decimal or UUID, or a tuple, list, dict, NamedTuple or dataclass of them. With dedup or
+        remember, an item whose value has any other type fails with TypeError.""",
         function_of_item, example="item_id=lambda item: item.id",
     )  # fmt: skip
     dedup: int | None = option(
-        "int | None", None, """lets equal items share one call while it runs, and the results of the last `dedup`
-        calls (the same object). After a failure the next equal item is called. None: every item is called.""",
+        "int | None", None, """lets equal items share one call while it runs. Later equal items get the same result
+        object, if it is among the results of the last `dedup` calls. After a failure, the next equal item causes a new
+        call. None: a call is made for every item.""",
         optional_whole, low=1, example="dedup=10_000",
     )  # fmt: skip
     remember: Shared | None = option(
         "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
         make these calls again: a path or URL, or a Shared. A path stands for Shared(path, module and name of fn); if
         fn has changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`.
-        Results are looked up in bulk, at most 1 s before the call, and recorded at most 0.5 s or 200 results after
-        they arrived, and before the map ends. After a kill -9, at most the running calls and those 200 are paid for
-        twice. Failures are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with
-        TypeError; a Caller continues and logs the first one. While the database is unavailable no call starts; after
-        its outage_timeout the map fails with SharedUnavailable.""",
+        Results are looked up in bulk, at most 1 s before the call. They are recorded after at most 0.5 s or 200
+        results, and always before the map ends. After a kill -9, you pay twice at most for the calls that were running
+        and for the 200 results that may not have been recorded yet. Failures are not recorded. If a result cannot be
+        recorded, it is yielded, and then the map fails with TypeError; a Caller logs the first such error and
+        continues. While the database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map
+        fails with SharedUnavailable.""",
         check_remember, example='remember="run.db"',
     )  # fmt: skip
     setup: Callable[[], Any] | None = option(
         "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
-        or a connection. It is called once per worker thread, before its first call; for an `async def` fn once, in the
-        event loop. A context manager is entered, and exited at the end; of anything else close() is called, if there
-        is one.""",
+        or a connection. It is called once per worker thread, before the first call of that thread; for an `async def`
+        fn, it is called once, in the event loop. If it returns a context manager, that is entered, and exited at the
+        end. Any other object is closed with its close() method, if it has one.""",
         optional_function, example="setup=httpx.Client",
     )  # fmt: skip
     progress: Any = option(
-        "bool | Callable[[Stats], None]", False, """True shows one line of progress. A function is called with Stats at
+        "bool | Callable[[Stats], None]", False, """True shows a line of progress. A function is called with a Stats at
         most 5 times a second, and once at the end.""",
         check_progress, of_callers="", example="progress=True",
     )  # fmt: skip

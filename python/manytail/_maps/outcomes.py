@@ -32,7 +32,7 @@ class Delivery:
 
     attempt: the number of this call of the item in this map, from 1; a deferred call does not count. Of a batch: the
     most of its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the item's, or None.
-    error: of the attempt before; None in the first. Progress: blocking; its lock is held for a few instructions.
+    error: of the attempt before; None in the first. Its methods hold a lock for a few instructions.
     """
 
     __module__ = "manytail"
@@ -208,7 +208,7 @@ class RetryLater(ManytailError):
     with each deferral. Until then no call of its key starts (without key: of this map); running calls continue. After
     such a pause the starts are spread over a tenth of it, 1 s at most, unless a Rate spreads them. An item whose
     deferrals would add up to more than the `defer` of its Retry fails with this exception at once; it pauses all the
-    same. If `after` alone is more than that, nothing pauses, and a note of the error says when to call again.
+    same. If `after` alone is more than that, nothing pauses, and a note on the error says when to call again.
     """
 
     __module__ = "manytail"

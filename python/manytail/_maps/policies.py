@@ -90,13 +90,14 @@ class HttpErrors:
 class Retry(Policy):
     """Says when a failed call is made again. `retry=3` is `retry=Retry(3)`.
 
-    times: how often an item is called again. on: the errors to retry: exception classes, or a function that gets the
-    error and returns a bool, or a RetryLater to defer the item. backoff, max_backoff: the pause before attempt k + 1 is
-    min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1] seconds. backoff may also be a function that gets
-    (k, error) and returns the seconds; a bad value fails the item with ValueError. within: seconds after its first call
-    after which an item is not called again; it fails with its last error. defer: the seconds that an item may be
-    deferred in total. A deferred item waits at least as long as after a failed attempt, twice as long each time. If
-    nothing but deferrals happens for `defer` seconds, the map ends with the last error.
+    times: how many times an item is called again. on: the errors to retry: exception classes, or a function that gets
+    the error and returns a bool, or a RetryLater to defer the item. backoff, max_backoff: the pause before attempt k +
+    1 is min(backoff * 2**(k-1), max_backoff) x a random factor in [0.5, 1] seconds. backoff may also be a function that
+    gets (k, error) and returns the seconds; a bad value fails the item with ValueError. within: the seconds after an
+    item's first call during which it may be called again; later it fails with its last error. defer: the seconds that
+    an item may be deferred in total. A deferred item waits at least as long as it would after a failed attempt, and
+    this minimum doubles with each deferral. If nothing but deferrals happens for `defer` seconds, the map ends with the
+    last error.
 
     Raises ValueError or TypeError for bad arguments.
     """
@@ -135,7 +136,7 @@ class Retry(Policy):
         return cls(times, on, backoff=backoff, max_backoff=max_backoff, within=within, defer=defer)
 
     def answer(self, error: BaseException) -> bool | RetryLater:
-        """Whether an attempt that failed with this error may be repeated. Runs the user's callable."""
+        """Return whether an attempt that failed with this error may be repeated. Runs the user's callable."""
         return answer(self.on, error)
 
 
@@ -143,9 +144,9 @@ class Retry(Policy):
 class Breaker(Policy):
     """Pauses a key whose calls fail. `breaker=5` is `breaker=Breaker(5)`.
 
-    failures: the number of failed calls in a row after which no call of the key starts. Without `key` it counts for the
-    whole map. reset: the seconds of the pause; then one call tries whether it works again. when_open: "wait" keeps the
-    items of the key waiting, "fail" fails them at once with BreakerOpen.
+    failures: the number of failed calls in a row after which no call of the key starts. Without `key`, it counts for
+    the whole map. reset: the length of the pause in seconds; after it, one call tests whether the key works again.
+    when_open: "wait" keeps the items of the key waiting, "fail" fails them at once with BreakerOpen.
 
     Raises ValueError or TypeError for bad arguments.
     """
@@ -162,9 +163,9 @@ class Batch(Policy):
     """Combines items into lists: fn gets a list of items and returns a sequence with one result for each. `batch=32` is
     `batch=Batch(32)`.
 
-    size: the largest number of items in a list; all have the same key. linger: seconds that a list waits to be filled
-    once a worker is free. It starts earlier if it is full, if the input ends or if the window is full. 0 starts with
-    what is waiting.
+    size: the largest number of items in a list; all have the same key. linger: the seconds that a list waits for more
+    items once a worker is free. The call starts earlier if the list is full, if the input ends, or if `max_in_flight`
+    items are in flight. With 0, it starts at once with the items that are waiting.
 
     Raises ValueError or TypeError for bad arguments.
     """

@@ -68,34 +68,34 @@ def map_arrow(
     """Call `fn(row)` on every row of a frame, with many calls at once: `concurrent_map` for Polars, DuckDB, pandas and
     everything else that supports Arrow's C stream.
 
-    It reads lazily, except the schema of `data` and the first batch of an iterable. docs/guides/arrow.md describes
+    It reads lazily, except for the schema of `data` and the first batch of an iterable. See docs/guides/arrow.md for
     rows, results, errors and options.
 
     Parameters
     ----------
     fn : callable
-        Gets a row: a mapping with attribute access and `asDict()`; with `batch` a list of rows. Returns a mapping, a
-        tuple, None, or for a one-column schema the value. May be `async def`. Gets `delivery=` and `resource=` as in
-        `concurrent_map`.
+        Gets a row, which is a mapping with attribute access and `asDict()`, or with `batch`, a list of rows. Returns a
+        mapping, a tuple or None; if the schema has one column, it may return just the value. May be `async def`. Gets
+        `delivery=` and `resource=` as in `concurrent_map`.
     data : object
         An object with `__arrow_c_stream__` (a pyarrow Table or reader, a Polars or pandas frame, a DuckDB relation), or
         an iterable of record batches. An empty iterable has no input columns.
     schema : pyarrow.Schema
-        The columns that `fn` returns. Null in a column that is not nullable fails the row.
+        The columns that `fn` returns. A null in a column that is not nullable makes the row fail.
     columns : {"append", "replace"}
         Whether the input columns stay.
     errors : {"raise", "column", "drop"}
-        What happens to a row that fails for good: it ends the map, fills `error_column` (its results are null then,
-        whatever `schema` says), or is left out.
+        What happens to a row that fails for good. "raise": it ends the map. "column": its error is stored in
+        `error_column`, and its results are null, even in columns that are not nullable. "drop": it is left out.
     metrics : bool
-        Append `_call`, a struct of attempts, waited, ran, deferred, remembered and cost, in seconds.
+        Append a column `_call`, a struct of attempts, waited, ran, deferred, remembered and cost; times are in seconds.
     time_zone : str
-        The time zone of naive results for a column with a time zone.
+        The time zone of naive datetimes that `fn` returns for a column with a time zone.
     max_records : int
         The largest number of rows in an output batch.
     key, priority, item_id, limits
-        As in `concurrent_map`, but `key`, `priority`, `item_id` and the cost of a limit are names of columns, or
-        functions of the row.
+        As in `concurrent_map`, but `key`, `priority`, `item_id` and the cost of a limit are column names, or functions
+        of the row.
     workers, max_in_flight, order, per_key, weights, batch, timeout, deadline, retry, breaker, max_failures, fatal,
     dedup, remember, setup, progress
         As in `concurrent_map`.
@@ -103,12 +103,12 @@ def map_arrow(
     Returns
     -------
     ArrowResults
-        An iterator over record batches, which any library with Arrow's C stream accepts.
+        An iterator over record batches, which any library that supports Arrow's C stream accepts.
 
     Raises
     ------
     ValueError, TypeError
-        For a bad option or schema, or an unknown column; at the call.
+        For a bad option or schema, or an unknown column; raised by the call itself, before any row is read.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def map_arrow(
 
 
 def run(work: ArrowMap, data: Any, host: Host) -> ArrowResults:
-    """The results of a map over that input."""
+    """Run a map over that input and return its results."""
     schema, batches = _opened(data)
     return ArrowResults(Task(work, schema, host), batches, data)
 
@@ -146,8 +146,8 @@ def check_options(
     arguments: int | None = 1,
     failures: tuple[str, ...] = ("raise", "column", "drop"),
 ) -> Options:
-    """The options among the arguments of a map over Arrow batches, checked. arguments: how many fn gets by position;
-    None: not known yet. failures: the allowed values of `errors`."""
+    """Check the options among the arguments of a map over Arrow batches, and return them. arguments: how many
+    positional arguments fn gets; None: not known yet. failures: the allowed values of `errors`."""
     return check(fn, given, arguments=arguments, failures=failures, never_retry=(ResultError,), columns=COLUMNS)
 
 
@@ -169,7 +169,7 @@ def check_schema(schema: Any) -> pa.Schema:
 
 
 def check_name(option: str, name: Any) -> str:
-    """The name of a column, checked."""
+    """Check the name of a column and return it."""
     if not isinstance(name, str) or not name:
         bad = checks.bad_value if isinstance(name, str) else checks.bad_type
         raise bad(option, name, "a column name")
@@ -219,9 +219,9 @@ def _raising(error: Exception) -> Iterator[Any]:
 class ArrowResults(Results[pa.RecordBatch]):
     """The iterator over record batches that `map_arrow` returns.
 
-    Libraries with Arrow's C stream accept it: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query. An
-    exception passes through that stream as Arrow's own error; `error` is the original one. Everything else is as with
-    the Results of `concurrent_map`.
+    Libraries that support Arrow's C stream accept it: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query.
+    Such a library sees an exception as Arrow's own error; `error` is the original one. Otherwise it works like the
+    Results of `concurrent_map`.
     """
 
     error: BaseException | None = None  # what the iterator has raised

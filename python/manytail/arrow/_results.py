@@ -28,10 +28,11 @@ class ResultError(ManytailError, TypeError):
 
 
 class ResultSchema:
-    """A result schema, ready to check results and to build columns.
+    """A result schema, which checks results and builds columns from them.
 
-    `fit` is a faster `check`: what it accepts has the same clean value there. What it refuses, `check` may accept. Of a
-    single column of a leaf type it is the fit of the leaf.
+    `fit` is a faster version of `check`: for a result that it accepts, both return the same clean value. `check` may
+    accept a result that `fit` refuses. If the schema is a single column that is not nested, `fit` is that of the
+    column.
     """
 
     fit: Fit
@@ -58,7 +59,8 @@ class ResultSchema:
         self.fit = self._fit if leaf or not self._unwraps else self._clean
 
     def check(self, value: Any, shown_key: Callable[[], Any]) -> Any:
-        """The clean value of a result. ResultError: it does not fit. TypeError: it is an awaitable."""
+        """Return the clean value of a result. Raises ResultError if the result does not fit, and TypeError if it is an
+        awaitable."""
         try:
             return self._clean(value)
         except Misfit as misfit:
@@ -90,7 +92,7 @@ class ResultSchema:
         return value[name] if isinstance(value, (dict, Mapping)) and len(value) == 1 and name in value else value
 
     def columns(self, values: list[Any]) -> list[pa.Array]:
-        """One column per field, from clean results."""
+        """Build one column per field from clean results."""
         array = pa.array(values, self._built)
         arrays = [array] if self._single else array.flatten()
         pairs = zip(arrays, self.fields, strict=True)
@@ -132,8 +134,8 @@ class Described(NamedTuple):
 
 
 def describe(error: BaseException, attempts: int) -> Described:
-    """The error as text that fits an Arrow string: at most 4,000 characters, no lone surrogates, even if `str(error)`
-    itself fails."""
+    """Return the error as text that fits an Arrow string: at most 4,000 characters without lone surrogates, even if
+    `str(error)` itself fails."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:

@@ -46,8 +46,8 @@ class Columns(dict[str, list[Any]]):
 
 
 class RowView(Mapping[str, Any]):
-    """One input row: a mapping from column names to values. Columns are attributes too (`row.url`), unless a method
-    has that name."""
+    """One input row: a mapping from column names to values. Columns are also attributes (`row.url`), unless a method
+    has the same name."""
 
     # Private names: a column may be called `_index`, and its attribute must be the column.
     __slots__ = ("__columns", "__index")
@@ -74,7 +74,7 @@ class RowView(Mapping[str, Any]):
         return name in self.__columns.reader.position
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:
-        """A dict of the row; `recursive` turns nested Rows, which Spark has, into dicts too."""
+        """Return the row as a dict; `recursive` also turns nested Rows (in Spark) into dicts."""
         return {name: _without_rows(value) if recursive else value for name, value in self.items()}
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ Asked = str | Callable[[Any], Any] | None  # an option that is a column's name, 
 
 
 class Host:
-    """Where a map runs, and how values look there. An engine, such as Spark, has one of its own for each run."""
+    """Where a map runs, and how values look there. An engine such as Spark makes a Host of its own for each run."""
 
     task_attempt = 0  # that the function's Delivery says
     by_value = False  # fn gets the values of the columns, not a row
@@ -69,22 +69,23 @@ class Host:
         self.zone = zone_of(time_zone)
 
     def view(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of the input that the function sees: so many of the first, perhaps with other names, and with
-        PythonTypes."""
+        """Return the columns of the input that the function sees. They are the first columns of `schema`, or all of
+        them; they may have different names, and PythonTypes."""
         return schema
 
     def key_type(self, kind: pa.DataType) -> pa.DataType:
-        """The type of a key column as messages and Deliveries show its values."""
+        """Return the type in which messages and Deliveries show the values of a key column."""
         return kind
 
     def raised(self, error: BaseException, note: str | None) -> BaseException:
-        """What the map raises in place of `error`, which has the note, unless its class takes none."""
+        """Return the exception that the map raises in place of `error`. `error` has the note already, unless its class
+        does not accept notes."""
         return error
 
 
 @dataclass(frozen=True)
 class ArrowMap:
-    """A map before it has its input: what `map_arrow` was given, checked."""
+    """A map that has no input yet: the checked arguments of `map_arrow`."""
 
     fn: Callable[..., Any]
     options: Options

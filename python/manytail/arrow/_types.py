@@ -19,12 +19,12 @@ Convert = Callable[[Any], Any]
 
 
 class PythonType(pa.ExtensionType):  # type: ignore[misc]
-    """An Arrow type whose Python values are of an engine's own making, such as the Rows of Spark. Its columns are those
-    of `storage`.
+    """An Arrow type whose Python values are made by an engine, such as the Rows of Spark. Its columns are stored as
+    columns of the type `storage`.
 
-    to_python makes its value of the storage's. from_python makes the storage's value of what a function returned; if it
-    raises, that does not fit, and `expected` says what would. pyarrow refers weakly to a type that has parts in Python:
-    keep it until the map has begun.
+    to_python converts a value of `storage` to a value of this type. from_python converts what a function returned to a
+    value of `storage`; if it raises, the result does not fit, and `expected` says what would fit. pyarrow has only a
+    weak reference to a type that is implemented in Python: keep the type until the map has begun.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def fields_of(kind: pa.StructType) -> list[pa.Field]:
-    """The fields of a struct."""
+    """Return the fields of a struct type."""
     return [kind.field(position) for position in range(kind.num_fields)]
 
 
@@ -98,7 +98,8 @@ def _plain(kind: pa.DataType) -> pa.DataType | None:
 
 
 def column_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column that has the values of `kind`: without PythonTypes."""
+    """Return the type of a column that stores the values of `kind`: each PythonType is replaced with its storage
+    type."""
     return mapped(kind, lambda one: column_type(one.storage_type) if isinstance(one, PythonType) else None)
 
 
@@ -133,7 +134,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))
 
 @cache
 def zone_of(name: str) -> datetime.tzinfo:
-    """The tzinfo of that name or offset."""
+    """Return the tzinfo of that name or offset."""
     if name in ("Z", "UTC", "GMT", "UT", "Etc/UTC"):
         return datetime.UTC
     offset = _OFFSET.fullmatch(name)

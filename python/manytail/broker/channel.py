@@ -1,8 +1,8 @@
 """Channel: the methods that a client calls, with the names and signatures of pika's BlockingChannel.
 
-Each call checks its arguments. Then it is one operation of the state (`_state`) in one section of the broker's lock
-(`_runtime`). A ReplyError that the operation raises closes the channel or the connection in that section; then the call
-raises. Callbacks run in the channel's lane.
+Each call checks its arguments. It then performs one operation on the state (`_state`) while it holds the broker's lock
+(`_runtime`). If the operation raises a ReplyError, the channel or the connection is closed while the lock is still
+held; then the call raises. Callbacks run in the channel's lane.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Channel(Closable):
     """A channel of a connection, with its own consumers and delivery tags. Connection.channel() creates it.
 
     You may call every method from any thread. The callbacks of a channel run one at a time, in the order of the
-    deliveries. An invalid call raises ChannelClosedByBroker and closes the channel, or ConnectionClosedByBroker and
-    closes the connection, as on a RabbitMQ server; the reply codes are 403, 404, 405, 406 and 530, 540. Calls on a
-    closed channel raise ChannelWrongStateError; basic_cancel, stop_consuming and cancel do nothing then. The queue name
-    "" means the queue that this channel declared last."""
+    deliveries. As on a RabbitMQ server, an invalid call either closes the channel and raises ChannelClosedByBroker
+    (reply codes 403 to 406), or closes the connection and raises ConnectionClosedByBroker (reply codes 530 and 540).
+    Calls on a closed channel raise ChannelWrongStateError, except that basic_cancel, stop_consuming and cancel do
+    nothing. The queue name "" means the queue that this channel declared last."""
 
     wrong_state = exceptions.ChannelWrongStateError
 
@@ -160,7 +160,7 @@ class Channel(Closable):
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 0, reply_text: str = "Normal shutdown") -> None:
         """Close the channel: cancel its consumers and requeue its unacknowledged messages. Waits for a running
-        callback, unless it is called in a callback itself."""
+        callback, unless a callback calls it."""
         reason = exceptions.ChannelClosedByClient(reply_code, reply_text)
         with self._runtime:
             self._check_open()
@@ -249,15 +249,15 @@ class Channel(Closable):
         self._on_cancel.append(callback)
 
     def add_on_return_callback(self, callback: OnReturn) -> None:
-        """Call `callback(channel, method, properties, body)` whenever a message with mandatory=True reaches no queue,
-        in order with the deliveries."""
+        """Call `callback(channel, method, properties, body)` whenever a message with mandatory=True reaches no queue.
+        These calls and the deliveries are made in order."""
         self._on_return.append(callback)
 
     # ------------------------------------------------------------------------------------------------------- publishing
     def basic_publish(
         self, exchange: str, routing_key: str, body: Any, properties: Any = None, mandatory: bool = False
     ) -> None:
-        """Publish a message: route it by the exchange to the queues that match. Never waits for a consumer.
+        """Publish a message: the exchange routes it to the matching queues. Never waits for a consumer.
 
         The exchange "" routes to the queue whose name is the routing key. After confirm_delivery() it raises
         UnroutableError if a message with mandatory=True reaches no queue, and NackError if a full queue refuses it."""
@@ -286,8 +286,8 @@ class Channel(Closable):
             raise exceptions.UnroutableError([ReturnedMessage(*_returned_as(message))])
 
     def confirm_delivery(self) -> None:
-        """Turn on publisher confirms: from now on basic_publish raises UnroutableError and NackError. A second call
-        changes nothing. Raises ChannelClosedByBroker (406) after tx_select()."""
+        """Turn on publisher confirms: from then on, basic_publish may raise UnroutableError and NackError. A second
+        call changes nothing. Raises ChannelClosedByBroker (406) after tx_select()."""
         self._call(self._state.confirm)
 
     # --------------------------------------------------------------------------------------------------------- settling
@@ -306,12 +306,12 @@ class Channel(Closable):
         self._settle("ack", delivery_tag, multiple)
 
     def basic_nack(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        """Reject one or more deliveries: requeue them at their old places, or with requeue=False make them dead
-        letters. delivery_tag and multiple mean what they mean for basic_ack."""
+        """Reject one or more deliveries: requeue them at their old places, or make them dead letters if requeue=False.
+        delivery_tag and multiple work as in basic_ack."""
         self._settle("requeue" if requeue else "reject", delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
-        """Reject one delivery: requeue it at its old place, or with requeue=False make it a dead letter."""
+        """Reject one delivery: requeue it at its old place, or make it a dead letter if requeue=False."""
         self._settle("requeue" if requeue else "reject", delivery_tag, False)
 
     def _settle(self, how: str, tag: Any, multiple: Any) -> None:
@@ -326,8 +326,8 @@ class Channel(Closable):
         """Limit the number of unacknowledged deliveries to prefetch_count; 0 means no limit.
 
         The limit applies to each consumer that is started after this call or, with global_qos=True, to the whole
-        channel. A limit per consumer replaces that of the channel, as on a server. Raises ConnectionClosedByBroker
-        (540) if prefetch_size is not 0."""
+        channel. Setting a limit per consumer removes the limit of the channel, as on a server. Raises
+        ConnectionClosedByBroker (540) if prefetch_size is not 0."""
         size, count = require_prefetch(prefetch_size, prefetch_count)
         self._call(self._state.qos, size, count, bool(global_qos), _monotonic())
 
@@ -391,8 +391,8 @@ class Channel(Closable):
         """Cancel a consumer. Messages for which its callback has not begun are requeued; with auto_ack=True they are
         returned instead. Messages that the callback has seen stay unacknowledged on the channel.
 
-        When it returns, no callback of the consumer runs and none will begin; inside a callback it does not wait.
-        Does nothing if the tag is unknown or the channel is closed."""
+        When it returns, no callback of the consumer is running, and none will begin. If a callback calls it, it does
+        not wait. Does nothing if the tag is unknown or the channel is closed."""
         tag = require_string(consumer_tag, "consumer_tag")
         with self._runtime:
             consumer = self._cancel(tag)
@@ -429,7 +429,7 @@ class Channel(Closable):
         callbacks run inside this call.
 
         Raises the exception that a callback raised, or the one with which the broker closed the channel. Raises
-        ReentrancyError in a callback, and in a thread of the executor that runs callbacks."""
+        ReentrancyError if it is called in a callback, or in a thread of the executor that runs callbacks."""
         if self._connection._dispatch.inside():
             raise exceptions.ReentrancyError(
                 "start_consuming would wait for itself in a callback, or in a thread of their executor"
@@ -547,7 +547,7 @@ class Channel(Closable):
     ) -> Method[Exchange.DeclareOk]:
         """Create an exchange of type "direct", "fanout", "topic" or "headers". If it exists already, nothing changes.
 
-        Raises ChannelClosedByBroker (406) if the existing one has other options. passive=True only checks that it
+        Raises ChannelClosedByBroker (406) if the existing one has different options. passive=True only checks that it
         exists, and raises ChannelClosedByBroker (404) if it does not."""
         name = require_name(exchange, "exchange")
         request = ExchangeRequest(name, exchange_type, bool(durable), bool(auto_delete), bool(internal), arguments)
@@ -563,8 +563,8 @@ class Channel(Closable):
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> Method[Exchange.BindOk]:
-        """Bind one exchange to another: messages of `source` that match are also routed by `destination`. Raises
-        ChannelClosedByBroker (404) if one of them does not exist."""
+        """Bind one exchange to another: matching messages of `source` are then also routed by `destination`. Raises
+        ChannelClosedByBroker (404) if either of them does not exist."""
         names = require_string(destination, "destination"), require_string(source, "source")
         key = require_string(routing_key, "routing_key")
         self._call(self._state.bind_exchange, *names, key, BindingArguments.of(arguments))
@@ -586,9 +586,9 @@ class Channel(Closable):
     ) -> Method[Queue.DeclareOk]:
         """Create a queue. If it exists already, nothing changes. With the name "", the broker generates a name.
 
-        The answer's `method` has the attributes queue (the name), message_count (of ready messages) and consumer_count.
-        Raises ChannelClosedByBroker (406) if the existing queue has other options. passive=True only checks that it
-        exists, and raises ChannelClosedByBroker (404) if it does not."""
+        The answer's `method` has the attributes queue (the name), message_count (the number of ready messages) and
+        consumer_count. Raises ChannelClosedByBroker (406) if the existing queue has different options. passive=True
+        only checks that it exists, and raises ChannelClosedByBroker (404) if it does not."""
         name = require_name(queue, "queue")
         generated = not name and not passive
         if generated:
@@ -599,21 +599,21 @@ class Channel(Closable):
         return Method(self._number, Queue.DeclareOk(*answer))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> Method[Queue.DeleteOk]:
-        """Delete a queue. The answer's method.message_count is the number of ready messages that it had. Nothing
-        happens if it does not exist. Raises ChannelClosedByBroker (406) with if_unused=True if it has consumers, and
-        with if_empty=True if it has messages."""
+        """Delete a queue. The answer's method.message_count is the number of ready messages that the queue had. Nothing
+        happens if it does not exist. Raises ChannelClosedByBroker (406) if the queue has consumers and if_unused=True,
+        or if it has messages and if_empty=True."""
         count = self._call(self._state.delete_queue, require_string(queue, "queue"), bool(if_unused), bool(if_empty))
         return Method(self._number, Queue.DeleteOk(count))
 
     def queue_purge(self, queue: str) -> Method[Queue.PurgeOk]:
-        """Remove all ready messages of a queue. The answer's method.message_count is their number."""
+        """Remove all ready messages of a queue. The answer's method.message_count is the number of messages removed."""
         return Method(self._number, Queue.PurgeOk(self._call(self._state.purge, require_string(queue, "queue"))))
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> Method[Queue.BindOk]:
-        """Bind a queue to an exchange: messages of the exchange that match are routed to the queue. Without
-        routing_key, the name of the queue is used. Raises ChannelClosedByBroker (404) if one of them does not exist."""
+        """Bind a queue to an exchange: the exchange then routes matching messages to the queue. Without routing_key,
+        the name of the queue is used. Raises ChannelClosedByBroker (404) if either of them does not exist."""
         self._call(self._state.bind_queue, *_binding(queue, exchange, routing_key, arguments))
         return Method(self._number, Queue.BindOk())
 
@@ -626,14 +626,14 @@ class Channel(Closable):
 
     # ----------------------------------------------------------------------------------------------------- transactions
     def tx_select(self) -> Method[Tx.SelectOk]:
-        """Turn on transactions: from now on publishing and acknowledging take effect at tx_commit(). Raises
+        """Turn on transactions: from then on, publishing and acknowledging take effect only at tx_commit(). Raises
         ChannelClosedByBroker (406) after confirm_delivery()."""
         self._call(self._state.tx_select)
         return Method(self._number, Tx.SelectOk())
 
     def tx_commit(self) -> Method[Tx.CommitOk]:
         """Commit the transaction: everything since the last commit or rollback takes effect, atomically. Raises
-        ChannelClosedByBroker (406) if a full queue refused one of the messages; the rest has taken effect then."""
+        ChannelClosedByBroker (406) if a full queue refused one of the messages; the rest still takes effect."""
         self._call(self._state.tx_commit, _monotonic())
         return Method(self._number, Tx.CommitOk())
 

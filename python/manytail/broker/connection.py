@@ -1,8 +1,8 @@
 """Connections and brokers, with the names and signatures of pika's BlockingConnection, but without a network.
 
-A connection has channels, timers, and what runs the callbacks: an executor, or the thread that serves it. A Broker is
-one virtual host. The brokers that BlockingConnection finds by host, port and virtual host are kept in `_brokers` until
-reset() or the process ends.
+A connection has channels, timers, and something that runs the callbacks: an executor, or the thread that serves the
+connection. A Broker is one virtual host. The brokers that BlockingConnection finds by host, port and virtual host are
+kept in `_brokers` until reset() or the process ends.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Connection(Closable):
     # ---------------------------------------------------------------------------------------------------------- the end
     def close(self, reply_code: int = 200, reply_text: str = "Normal shutdown") -> None:
         """Close the connection and all its channels: unacknowledged messages are requeued, and its exclusive queues are
-        deleted. Waits for running callbacks, unless it is called in a callback itself."""
+        deleted. Waits for running callbacks, unless a callback calls it."""
         with self._runtime:
             if self._closing_reason is not None:
                 text = f"Connection.close({reply_code}, {reply_text!r}) called on closed connection."
@@ -154,8 +154,8 @@ class Connection(Closable):
 
     # ---------------------------------------------------------------------------------------------------------- waiting
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Wait for at most time_limit seconds (None: without limit) until a callback has ended since the last call of
-        this method. You need not call it: the callbacks run in the executor anyway."""
+        """Wait until a callback has ended since the last call of this method, but at most time_limit seconds (None: no
+        limit). You need not call it: the callbacks run in the executor anyway."""
         with self._runtime:
             self._waiting += 1  # before reading _dispatched: a callback sets that first and then reads this
             before = self._rounds
@@ -201,8 +201,9 @@ class Connection(Closable):
             self._callback_ended()
 
     def add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        """Call `callback()` as soon as possible, in a thread that runs callbacks. Such calls of a connection run one at
-        a time, in order. Calls that have not begun when the connection closes are not made."""
+        """Call `callback()` as soon as possible, in a thread that runs callbacks. The calls of one connection that are
+        made in this way run one at a time, in order. Calls that have not begun when the connection closes are not
+        made."""
         require_callable(callback, "callback")
         with self._runtime:
             self._check_open()
@@ -231,23 +232,23 @@ class Connection(Closable):
             timer_and_callback[1]()
 
     def remove_timeout(self, timeout_id: int) -> None:
-        """Cancel the call_later with that id, if its call has not begun."""
+        """Cancel the call with that id, which call_later returned, unless the call has begun."""
         with self._runtime:
             timer_and_callback = self._timers.pop(timeout_id, None)
             if timer_and_callback is not None:
                 timer_and_callback[0].cancel()
 
     def add_on_connection_blocked_callback(self, callback: Callable[..., object]) -> None:
-        """Accept a callback that is never called, as this broker never blocks a connection."""
+        """Accept a callback, but never call it, because this broker never blocks a connection."""
         require_callable(callback, "callback")
 
     def add_on_connection_unblocked_callback(self, callback: Callable[..., object]) -> None:
-        """Accept a callback that is never called, as this broker never blocks a connection."""
+        """Accept a callback, but never call it, because this broker never blocks a connection."""
         require_callable(callback, "callback")
 
     def update_secret(self, new_secret: str, reason: str) -> None:
-        """Does nothing, as credentials are not checked. Raises an error that is both TypeError and AssertionError
-        (which pika raises) if an argument is not a str."""
+        """Does nothing, as credentials are not checked. If an argument is not a str, raises an error that is both a
+        TypeError and an AssertionError (which pika raises)."""
         self._check_open()
         for name, value in (("new_secret", new_secret), ("reason", reason)):
             if not isinstance(value, str):
@@ -287,9 +288,10 @@ class Broker:
     def connect(self, *, executor: Executor | None = None, max_workers: int | None = None) -> Connection:
         """Open a connection whose callbacks run in a thread pool.
 
-        executor: an executor with threads, which the connection does not shut down. Without it, the connection has its
-        own KeyedExecutor with max_workers threads (None: os.cpu_count()). Raises ValueError if both are given,
-        TypeError for a ProcessPoolExecutor or an object without submit(), and ClosedError if the broker is closed."""
+        executor: an executor that runs calls in threads; the connection does not shut it down. Without it, the
+        connection has its own KeyedExecutor with max_workers threads (None: os.cpu_count()). Raises ValueError if both
+        are given, TypeError for a ProcessPoolExecutor or an object without submit(), and ClosedError if the broker is
+        closed."""
         if executor is not None and max_workers is not None:
             both = f"executor={executor!r} and max_workers={max_workers!r}"
             raise ValueError(f"{both} (expected: one of them, as an executor has its own threads)")
@@ -318,8 +320,8 @@ class Broker:
         self._ending = [each for each in [*self._ending, connection] if each._runs_callbacks()]
 
     def close(self) -> None:
-        """Close all connections and delete all queues. Waits for running callbacks, unless it is called in a callback
-        itself. A second call does nothing."""
+        """Close all connections and delete all queues. Waits for running callbacks, unless a callback calls it. A
+        second call does nothing."""
         reason = exceptions.ConnectionClosedByClient(200, "Normal shutdown")
         with self._runtime:
             self._closed = True
@@ -373,8 +375,8 @@ class BlockingConnection(Connection):
                 return
 
     def process_data_events(self, time_limit: float | None = 0) -> None:
-        """Run the callbacks that are ready. If there are none, wait for some for at most time_limit seconds (None:
-        without limit). It may return earlier, when a consumer has ended. Inside a callback it runs no other callback.
+        """Run the callbacks that are ready. If none is ready, wait for one, for at most time_limit seconds (None: no
+        limit). It may return earlier, when a consumer has ended. If a callback calls it, no other callback runs.
 
         Raises ReentrancyError if a callback of this connection calls it with time_limit=None."""
         if time_limit is not None and not time_limit >= 0:
@@ -386,8 +388,8 @@ class BlockingConnection(Connection):
         self._raise_reason()
 
     def sleep(self, duration: float) -> None:
-        """Sleep for that many seconds, or until the connection is closed, and run callbacks meanwhile. Inside a
-        callback it runs no other callback."""
+        """Sleep for that many seconds, or until the connection is closed, and run callbacks in the meantime. If a
+        callback calls it, no other callback runs."""
         if not duration >= 0:
             raise ValueError(f"duration: {duration!r} (expected: seconds >= 0)")
         self._check_open()

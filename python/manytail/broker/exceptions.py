@@ -2,7 +2,7 @@
 work.
 
 Exceptions that only a network can cause (a lost stream, a missed heartbeat, a refused login) exist for such `except`
-clauses, and are never raised.
+clauses, but are never raised.
 """
 
 from __future__ import annotations
@@ -173,15 +173,15 @@ class ShortStringTooLong(AMQPError):
 
 
 class ChannelError(Exception):
-    """The base class of pika's usage errors of a channel."""
+    """The base class of pika's errors for wrong use of a channel."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)
 
 
 class ReentrancyError(Exception):
-    """The call would wait for itself, because it was made in a callback, or it interrupted another call of the same
-    thread (as in a signal handler) and cannot be made later."""
+    """The call would wait for itself. It was made in a callback, or it interrupted another call of the same thread (for
+    example in a signal handler) and cannot be postponed."""
 
     def __init__(self, *args: object) -> None:  # inspect.signature finds none of Exception
         super().__init__(*args)

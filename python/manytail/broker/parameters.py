@@ -128,7 +128,7 @@ class _DEFAULT:
 
 class ConnectionParameters(Parameters):
     """The parameters of a connection, as in pika. host, port and virtual_host choose the broker of this process; the
-    other parameters are checked and kept, and have no effect. Raises ValueError or TypeError for an invalid value, and
+    other parameters are checked and kept, but have no effect. Raises ValueError or TypeError for an invalid value, and
     TypeError for an unknown parameter."""
 
     def __init__(

@@ -71,7 +71,7 @@ INTERNAL_ERROR = 541
 
 
 class DeliveryMode(enum.Enum):
-    """Values for BasicProperties.delivery_mode. They have no effect: messages are kept in memory only."""
+    """Values for BasicProperties.delivery_mode. The delivery mode has no effect: messages are kept in memory only."""
 
     Transient = TRANSIENT_DELIVERY_MODE
     Persistent = PERSISTENT_DELIVERY_MODE
@@ -138,7 +138,7 @@ class _Fields:
 
 @dataclass(slots=True, repr=False)
 class Method(_Fields, Generic[_M]):
-    """The frame around an answer. `frame.method` is the answer, for example a Queue.DeclareOk."""
+    """The frame that contains an answer. `frame.method` is the answer, for example a Queue.DeclareOk."""
 
     NAME: ClassVar[str] = "METHOD"
     channel_number: int
@@ -156,7 +156,7 @@ class ReturnedMessage(_Fields):
 
 
 class Basic:
-    """Methods that come with a message."""
+    """AMQP methods that accompany a message."""
 
     @dataclass(slots=True, repr=False)
     class Deliver(_Fields):
@@ -204,7 +204,7 @@ class Queue:
 
     @dataclass(slots=True, repr=False)
     class DeclareOk(_Fields):
-        """The name of the queue, and how many ready messages and consumers it has."""
+        """The name of the queue, and the numbers of its ready messages and consumers."""
 
         NAME: ClassVar[str] = "Queue.DeclareOk"
         queue: str = ""
@@ -233,7 +233,7 @@ class Queue:
 
     @dataclass(slots=True, repr=False)
     class UnbindOk(_Fields):
-        """The binding does not exist."""
+        """The binding was removed, or did not exist."""
 
         NAME: ClassVar[str] = "Queue.UnbindOk"
 
@@ -261,17 +261,17 @@ class Exchange:
 
     @dataclass(slots=True, repr=False)
     class UnbindOk(_Fields):
-        """The binding does not exist."""
+        """The binding was removed, or did not exist."""
 
         NAME: ClassVar[str] = "Exchange.UnbindOk"
 
 
 class Tx:
-    """Answers to calls on a transaction."""
+    """Answers to calls that concern transactions."""
 
     @dataclass(slots=True, repr=False)
     class SelectOk(_Fields):
-        """The channel is transacted."""
+        """Transactions are turned on for the channel."""
 
         NAME: ClassVar[str] = "Tx.SelectOk"
 

@@ -55,80 +55,86 @@ def concurrent_map(
 ) -> Results[_R]:
     """Call `fn(item)` on every item, with many calls at once, and return an iterator over the results.
 
-    The results come in input order, unless `order` says otherwise. The input is read lazily, in a thread of its own: an
-    item is taken only when the window has room. If reading `items` raises an exception, it is raised after the results
-    of the items before it. If fn has a parameter `delivery`, it gets a Delivery, with facts about the call. Call
-    `close()` on the iterator, or use it in a `with` block, to end early: no further call starts, and it waits for
-    running calls. The garbage collector does the same without waiting.
+    The results come in input order, unless `order` says otherwise. The input is read lazily, in a separate thread: an
+    item is taken only when there is room for it (see `max_in_flight`). If reading `items` raises an exception, it is
+    raised after the results of the items before it. If fn has a parameter named `delivery`, it gets a Delivery, which
+    describes the call. To end early, call `close()` on the iterator or use it in a `with` block: no further call
+    starts, and running calls are waited for. The garbage collector does the same without waiting.
 
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
-    many coroutines. (least, most), or (least, start, most): if you do not know how many concurrent calls the server
-    tolerates, the map finds out. It begins with `start`, or else `least`, and doubles the number after each round of
-    successes, until the first refusal: a deferral, a timeout or a failure that is retried. From then on it adds one per
-    round, and each refusal halves it, at most once in the time of one call. A round counts only if all workers were
-    busy and calls waited only for a worker. Other options that depend on `workers` use `most`. "inline", for debuggers
-    and tests: one call at a time, in the thread that takes the results; no thread is started, and timeout and deadline
-    of a plain function are checked when it returns. Options that depend on `workers` use 1.
-    max_in_flight: items taken from the input and not yet yielded, at most. None: begins at 4 x workers x batch and
-    doubles, up to 10,000 (or 4 x workers x batch, if that is more), whenever a worker is idle only because the other
-    items wait for an earlier one, for their key or for their look-up (for look-ups up to 16 x workers x batch). A slow
-    consumer never makes it grow, and it stops growing while the items and results that wait have 256 MB, by their
-    nbytes or sys.getsizeof.
-    order: the order of the results. "input": that of the items. "key": that of the items within each key; different
-    keys overtake each other. "completion": as calls finish. A slow item holds back the results behind it, but other
-    calls continue.
+    many coroutines. If you do not know how many concurrent calls the server tolerates, pass (least, most) or (least,
+    start, most), and the map finds out. It begins with `start` calls (by default `least`) and doubles the number after
+    each round of successes, until the first refusal. A refusal is a deferral, a timeout or a failure that is retried.
+    From then on, each round of successes adds one, and a refusal halves the number, at most once in the time that one
+    call takes. A round counts only if all workers were busy and calls were waiting for nothing but a worker. Options
+    that depend on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the
+    thread that takes the results, and no thread is started. The timeout and the deadline of a plain function are then
+    checked only when it returns, and options that depend on `workers` treat it as 1.
+    max_in_flight: the maximum number of items taken from the input and not yet yielded. None: the limit begins at 4 x
+    workers x batch. It doubles whenever a worker is idle only because the other items are waiting for an earlier item,
+    for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch if that is more;
+    because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it grow, and it does not
+    grow while the waiting items and results occupy 256 MB, measured by their nbytes or sys.getsizeof.
+    order: the order of the results. "input": the order of the items. "key": the order of the items within each key;
+    results of different keys may overtake each other. "completion": the order in which calls finish. With "input" and
+    "key", a slow item delays the results that come after it, but other calls continue.
     key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
-    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
-    attempt keeps its place.
-    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
-    1. Needs `key`.
+    per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
+    for its next attempt still counts.
+    weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
+    mapping have the weight 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
-    to the items in the window, and changes when calls start, never the order of the results.
+    to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
-    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
-    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
-    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
-    length, a timeout, and the deadline fail all its items. None: one item per call.
-    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
-    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    Batch(size, linger) also sets how long a batch waits for more items. If one of these results is an exception, only
+    its item fails; if it is a RetryLater, only its item is deferred. A batch counts as one call for workers, per_key
+    and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
+    separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
+    if the deadline passes. None: one item per call.
+    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
-    deadline: seconds from the first item that the whole map may take. Then every item that is not finished fails with
-    DeadlineExceeded, and the rest of the input is read without calls. None: no limit.
-    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
-    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
-    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
-    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
-    whether it works again. A Breaker also says for how long. None: never.
+    deadline: the seconds that the whole map may take, counted from the first item. After that, every unfinished item
+    fails with DeadlineExceeded, and the rest of the input is read without making any calls. None: no limit.
+    retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
+    what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
+    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
+    an attempt.
+    breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
+    call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     errors: what happens to an item that fails for good. "raise": no further call starts; the results before it are
     yielded, then its exception is raised, with a note that names the item. "return": every item yields an Outcome, with
     its result or its error. "drop": the item is left out.
     max_failures: the number of items that may fail. If more fail, the map ends with TooManyFailures, as with
     errors="raise". Needs errors="return" or "drop". None: no limit.
     fatal: errors that end the map at once, whatever `errors` says: exception classes, or a function that gets the error
-    and returns a bool. They are not retried. Errors that fn has not raised count too, such as BudgetExceeded.
+    and returns a bool. They are not retried. Errors that do not come from fn, such as BudgetExceeded, count too.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
-    that use the same limit object share the limit, and are served in the order in which they began to wait; with
-    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
-    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
-    Budget nothing.
+    that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
+    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
+    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
+    deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
-    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
-    TypeError.
-    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
-    After a failure the next equal item is called. None: every item is called.
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
+    fails with TypeError.
+    dedup: lets equal items share one call while it runs. Later equal items get the same result object, if it is among
+    the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
+    for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
     Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
     UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
-    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
-    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
-    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
-    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    call. They are recorded after at most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay
+    twice at most for the calls that were running and for the 200 results that may not have been recorded yet. Failures
+    are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller
+    logs the first such error and continues. While the database is unavailable, no call starts; after the
+    `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
-    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
-    entered, and exited at the end; of anything else close() is called, if there is one.
-    progress: True shows one line of progress. A function is called with Stats at most 5 times a second, and once at the
+    per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
+    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
+    close() method, if it has one.
+    progress: True shows a line of progress. A function is called with a Stats at most 5 times a second, and once at the
     end.
 
     Raises ValueError or TypeError for a bad option before any item is taken. Blocking.
@@ -243,11 +249,11 @@ def aconcurrent_map(
     """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in your event loop.
 
     Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
-    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this is never an item's
-    failure. Threads are started only for the database of `remember` and `shared`.
+    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
+    the failure of an item. Threads are started only for the database of `remember` and `shared`.
 
-    Options and errors are those of concurrent_map, except workers="inline". Progress: waits in your loop and blocks
-    nothing else there.
+    Options and errors are those of concurrent_map, except that workers="inline" is not allowed. The map waits in your
+    event loop and does not block other tasks there.
     """
 @overload
 def aconcurrent_map(
@@ -294,69 +300,76 @@ class Caller(Generic[_T, _R]):
     Caller share its workers, batches, limits and breakers.
 
     `caller(item)` waits for the result and returns it, or raises what fn raised. `submit(item)` returns a Future. Items
-    of the same key and priority start in the order in which they were submitted. An `async def` function runs in an
-    event loop of its own, in a thread. fn runs in a copy of the context in which the Caller was created; functions of
-    an item (key, priority, cost, item_id) also do, in the thread that submits it.
+    of the same key and priority start in the order in which they were submitted. An `async def` function runs in its
+    own event loop, in a separate thread. fn runs in a copy of the context in which the Caller was created. So do the
+    functions of an item (key, priority, cost, item_id), in the thread that submits the item.
 
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
-    many coroutines. (least, most), or (least, start, most): the Caller finds a number between them, as a map does.
-    max_in_flight: items submitted and not finished, at most; submitting more waits. None: 10,000, or workers x batch if
-    that is more.
+    many coroutines. With (least, most) or (least, start, most), the Caller finds a suitable number in that range, as a
+    map does.
+    max_in_flight: the maximum number of submitted items that are not finished; submitting more waits. None: 10,000, or
+    workers x batch if that is more.
     key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
-    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
-    attempt keeps its place.
-    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
-    1. Needs `key`.
+    per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
+    for its next attempt still counts.
+    weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
+    mapping have the weight 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
-    to the items in the window, and changes when calls start, never the order of the results.
+    to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
-    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
-    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
-    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
-    length, a timeout, and the deadline fail all its items. None: one item per call.
-    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
-    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    Batch(size, linger) also sets how long a batch waits for more items. If one of these results is an exception, only
+    its item fails; if it is a RetryLater, only its item is deferred. A batch counts as one call for workers, per_key
+    and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
+    separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
+    if the deadline passes. None: one item per call.
+    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
-    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
-    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
-    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
-    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
-    whether it works again. A Breaker also says for how long. None: never.
+    retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
+    what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
+    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
+    an attempt.
+    breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
+    call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
-    that use the same limit object share the limit, and are served in the order in which they began to wait; with
-    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
-    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
-    Budget nothing.
+    that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
+    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
+    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
+    deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
-    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
-    TypeError.
-    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
-    After a failure the next equal item is called. None: every item is called.
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
+    fails with TypeError.
+    dedup: lets equal items share one call while it runs. Later equal items get the same result object, if it is among
+    the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
+    for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
     Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
     UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
-    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
-    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
-    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
-    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    call. They are recorded after at most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay
+    twice at most for the calls that were running and for the 200 results that may not have been recorded yet. Failures
+    are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller
+    logs the first such error and continues. While the database is unavailable, no call starts; after the
+    `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
-    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
-    entered, and exited at the end; of anything else close() is called, if there is one.
+    per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
+    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
+    close() method, if it has one.
 
     Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
-    Caller itself fails, for example because its database is gone, all items fail with that error, and later ones with
-    RuntimeError.
+    Caller itself fails, for example because its database is gone, all items fail with that error, and submitting more
+    raises RuntimeError.
 
-    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself: if all workers wait in such calls (with a
-    range as workers, `least` of them), or all calls of its per_key places, or the call with an equal item (dedup). With
-    an `async def` fn it always does, because it would block the loop. Inside fn, max_in_flight is not waited for.
-    Waiting for a submitted future is not checked for deadlock.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. That is so if all workers are waiting in
+    such calls (if `workers` is a range, `least` of them), if all calls that `per_key` allows for its key are, or if the
+    call of an equal item is (with `dedup`). With an `async def` fn, it always raises RuntimeError, because it would
+    block the loop. Inside fn, submitting an item does not wait for max_in_flight. Waiting for a submitted future is not
+    checked for deadlock.
 
-    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child a Caller starts anew; its
-    earlier futures belong to the parent. A Caller that is garbage-collected without close cancels what has not started.
-    Raises ValueError or TypeError for a bad option. Blocking.
+    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child, a Caller starts afresh;
+    its earlier futures belong to the parent. A Caller that is garbage-collected without being closed cancels the items
+    that have not started. Raises ValueError or TypeError for a bad option. Blocking.
 
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
@@ -414,59 +427,65 @@ class AsyncCaller(Generic[_T, _R]):
     """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
     `await caller(item)` returns the result. From other threads, use asyncio.run_coroutine_threadsafe. If you cancel the
-    await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
-    it, in its batch or with an equal item.
+    await, the item is cancelled, unless its call has started. A running call is cancelled only if nobody else is
+    waiting for it, through the same batch or an equal item.
 
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
-    many coroutines. (least, most), or (least, start, most): the Caller finds a number between them, as a map does.
-    max_in_flight: items submitted and not finished, at most; submitting more waits. None: 10,000, or workers x batch if
-    that is more.
+    many coroutines. With (least, most) or (least, start, most), the Caller finds a suitable number in that range, as a
+    map does.
+    max_in_flight: the maximum number of submitted items that are not finished; submitting more waits. None: 10,000, or
+    workers x batch if that is more.
     key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
-    per_key: the number of concurrent calls of each key. None: no limit. Needs `key`. An item that waits for its next
-    attempt keeps its place.
-    weights: the number of calls that a key starts when it is its turn: a mapping from keys to numbers. Other keys have
-    1. Needs `key`.
+    per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
+    for its next attempt still counts.
+    weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
+    mapping have the weight 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
-    to the items in the window, and changes when calls start, never the order of the results.
+    to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
-    Batch(size, linger) also says how long a batch waits to be filled. An element that is an exception fails only its
-    item, and a RetryLater defers it. A batch is one call for workers, per_key and timeout, and costs the sum of its
-    items. If a batch fails for good, each half is called separately. A result that is no sequence or has another
-    length, a timeout, and the deadline fail all its items. None: one item per call.
-    timeout: seconds that one attempt may take; then it fails with TimeoutError. None: no limit. A coroutine is
-    cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
+    Batch(size, linger) also sets how long a batch waits for more items. If one of these results is an exception, only
+    its item fails; if it is a RetryLater, only its item is deferred. A batch counts as one call for workers, per_key
+    and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
+    separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
+    if the deadline passes. None: one item per call.
+    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
-    retry: how often a failed call is made again: a number, or a Retry, which also says for which errors and after which
-    pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt occupies no
-    worker, and starts before new items of its key and priority. RetryLater defers an item without using up an attempt.
-    breaker: pauses a key after this many failed calls in a row (without `key`, the whole map); then one call tries
-    whether it works again. A Breaker also says for how long. None: never.
+    retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
+    what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
+    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
+    an attempt.
+    breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
+    call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
-    that use the same limit object share the limit, and are served in the order in which they began to wait; with
-    `shared`, so does everything that uses its name in that database. An item that can never fit a Budget fails with
-    BudgetExceeded, a retry that cannot fit fails with the error of fn, and others continue. A deferred call costs a
-    Budget nothing.
+    that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
+    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
+    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
+    deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
-    tuple, list, dict, NamedTuple or dataclass of them. With dedup and remember, an item with another value fails with
-    TypeError.
-    dedup: lets equal items share one call while it runs, and the results of the last `dedup` calls (the same object).
-    After a failure the next equal item is called. None: every item is called.
+    tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
+    fails with TypeError.
+    dedup: lets equal items share one call while it runs. Later equal items get the same result object, if it is among
+    the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
+    for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
     Shared. A path stands for Shared(path, module and name of fn); if fn has changed since results were recorded, a
     UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the
-    call, and recorded at most 0.5 s or 200 results after they arrived, and before the map ends. After a kill -9, at
-    most the running calls and those 200 are paid for twice. Failures are not recorded. If a result cannot be recorded,
-    it is yielded, and then the map fails with TypeError; a Caller continues and logs the first one. While the database
-    is unavailable no call starts; after its outage_timeout the map fails with SharedUnavailable.
+    call. They are recorded after at most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay
+    twice at most for the calls that were running and for the 200 results that may not have been recorded yet. Failures
+    are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller
+    logs the first such error and continues. While the database is unavailable, no call starts; after the
+    `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
-    per worker thread, before its first call; for an `async def` fn once, in the event loop. A context manager is
-    entered, and exited at the end; of anything else close() is called, if there is one.
+    per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
+    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
+    close() method, if it has one.
 
-    Leaving the block, exceptions, and calls inside fn are as with Caller. Threads are started only for the database of
-    `remember` and `shared`. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
-    nothing else there.
+    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for the
+    database of `remember` and `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits in the
+    event loop and does not block other tasks there.
     """
     @overload
     def __init__(

@@ -51,24 +51,25 @@ class Caller(Generic[_T, _R]):
     Caller share its workers, batches, limits and breakers.
 
     `caller(item)` waits for the result and returns it, or raises what fn raised. `submit(item)` returns a Future. Items
-    of the same key and priority start in the order in which they were submitted. An `async def` function runs in an
-    event loop of its own, in a thread. fn runs in a copy of the context in which the Caller was created; functions of
-    an item (key, priority, cost, item_id) also do, in the thread that submits it.
+    of the same key and priority start in the order in which they were submitted. An `async def` function runs in its
+    own event loop, in a separate thread. fn runs in a copy of the context in which the Caller was created. So do the
+    functions of an item (key, priority, cost, item_id), in the thread that submits the item.
 
     Options: those of docs/reference/options.md.
 
     Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
-    Caller itself fails, for example because its database is gone, all items fail with that error, and later ones with
-    RuntimeError.
+    Caller itself fails, for example because its database is gone, all items fail with that error, and submitting more
+    raises RuntimeError.
 
-    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself: if all workers wait in such calls (with a
-    range as workers, `least` of them), or all calls of its per_key places, or the call with an equal item (dedup). With
-    an `async def` fn it always does, because it would block the loop. Inside fn, max_in_flight is not waited for.
-    Waiting for a submitted future is not checked for deadlock.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. That is so if all workers are waiting in
+    such calls (if `workers` is a range, `least` of them), if all calls that `per_key` allows for its key are, or if the
+    call of an equal item is (with `dedup`). With an `async def` fn, it always raises RuntimeError, because it would
+    block the loop. Inside fn, submitting an item does not wait for max_in_flight. Waiting for a submitted future is not
+    checked for deadlock.
 
-    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child a Caller starts anew; its
-    earlier futures belong to the parent. A Caller that is garbage-collected without close cancels what has not started.
-    Raises ValueError or TypeError for a bad option. Blocking.
+    Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child, a Caller starts afresh;
+    its earlier futures belong to the parent. A Caller that is garbage-collected without being closed cancels the items
+    that have not started. Raises ValueError or TypeError for a bad option. Blocking.
 
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
@@ -129,8 +130,8 @@ class Caller(Generic[_T, _R]):
 
     def submit(self, item: _T) -> Future[_R]:
         """Submit an item and return a Future. Waits while max_in_flight items are unfinished. If you cancel the future
-        before its call starts, the item is skipped. Callbacks of the future run in a worker or in a thread of their
-        own. Raises RuntimeError if the Caller has ended."""
+        before its call starts, the item is skipped. Callbacks of the future run in a worker or in a separate thread.
+        Raises RuntimeError if the Caller has ended."""
         runner = self._begun()
         call = _made(self._plan, self._context, runner, item, FutureCall)
         try:
@@ -145,13 +146,13 @@ class Caller(Generic[_T, _R]):
         return call.future
 
     def stats(self) -> Stats:
-        """Return how far the Caller is. Cancelled items count as failed."""
+        """Return the progress of the Caller. Cancelled items count as failed."""
         return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     def close(self, *, cancel: bool = False) -> None:
         """Accept no more items, and wait for all that were submitted.
 
-        cancel=True cancels items that have not started, waits for running calls, and retries none. If it is
+        cancel=True cancels items that have not started, waits for running calls, and retries nothing. If it is
         interrupted, call it again. In a signal handler that interrupts this Caller's own work, it does not wait. Raises
         RuntimeError if fn or a callback calls it, because it would wait for itself.
         """
@@ -198,14 +199,14 @@ class AsyncCaller(Generic[_T, _R]):
     """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
     `await caller(item)` returns the result. From other threads, use asyncio.run_coroutine_threadsafe. If you cancel the
-    await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
-    it, in its batch or with an equal item.
+    await, the item is cancelled, unless its call has started. A running call is cancelled only if nobody else is
+    waiting for it, through the same batch or an equal item.
 
     Options: those of docs/reference/options.md.
 
-    Leaving the block, exceptions, and calls inside fn are as with Caller. Threads are started only for the database of
-    `remember` and `shared`. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
-    nothing else there.
+    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for the
+    database of `remember` and `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits in the
+    event loop and does not block other tasks there.
     """
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
@@ -240,12 +241,12 @@ class AsyncCaller(Generic[_T, _R]):
         return result
 
     def stats(self) -> Stats:
-        """Return how far the Caller is. Cancelled items count as failed."""
+        """Return the progress of the Caller. Cancelled items count as failed."""
         return Stats(workers=self._plan.options.begins_with) if self._runner is None else self._meter.seen()
 
     async def aclose(self, *, cancel: bool = False) -> None:
-        """As Caller.close. If you cancel it, everything that has not ended is cancelled, and the cancellation is raised
-        when all has ended."""
+        """Like Caller.close. If you cancel it, everything that has not ended is cancelled, and the cancellation is
+        raised once everything has ended."""
         self._closed = True
         if self._runner is not None:
             await self._runner.aclose(cancel)

@@ -144,16 +144,18 @@ class Limit:
     """The base class of Rate, Budget and Concurrency.
 
     Maps and `with` blocks of a process that use the same object share the limit, and are served in the order in which
-    they began to wait. A call starts when all limits of its map have room for it; otherwise it takes from none of them.
-    While a key waits for its limit, other keys continue. Each attempt counts. A copy (by pickle or fork) starts anew.
+    they began to wait. A call starts when all limits of its map have room for it; until then it takes nothing from any
+    of them. While a key waits for its limit, other keys continue. Each attempt counts. A copy (made by pickle or fork)
+    starts afresh.
 
-    cost: a function that returns the cost of an item, finite and >= 0; None: 1. per_key: the limit applies to each key;
-    idle keys are forgotten. name: identifies the limit in `Delivery.spent` and Stats; needed with `shared`.
+    cost: a function that returns the cost of an item, which must be finite and >= 0; None: every item costs 1. per_key:
+    the limit applies to each key separately; idle keys are forgotten. name: identifies the limit in `Delivery.spent`
+    and Stats; needed with `shared`.
 
-    `with limit:` and `async with limit:` wait for room and take 1, or `limit(cost)` another cost. A Concurrency gets it
-    back at the end of the block. The block gets an object with `spent`, like Delivery. It may end in another thread
-    than it began in. Progress: a block waits. It raises RuntimeError if it would wait for itself: for a Concurrency
-    that its own caller holds, or for a Budget that nobody else holds.
+    `with limit:` and `async with limit:` wait until there is room, and take 1; `with limit(cost):` takes another cost.
+    A Concurrency gets it back at the end of the block. The block gets an object with a `spent` method, like a Delivery.
+    It may end in a different thread from the one in which it began. Entering a block may wait. It raises RuntimeError
+    if it would wait for itself: for a Concurrency that its own caller holds, or for a Budget that nobody else holds.
     """
 
     name: str | None
@@ -235,13 +237,14 @@ class Limit:
         }
 
     def with_cost(self, column: str | None) -> Any:
-        """A copy whose cost is the column of that name."""
+        """Return a copy whose cost is the column of that name."""
         positional, named = self._arguments()
         return type(self)(*positional, **{**named, **({} if column is None else {"cost": column})})
 
     # ------------------------------------------------------------------------------------------------ accounts
     def account(self, key: Hashable, owner: Owner) -> Account:
-        """The account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it without a lock."""
+        """Return the account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it without a
+        lock."""
         if len(self._accounts) >= self._accounts_limit:
             self._forget_idle()
         while True:
@@ -298,12 +301,13 @@ class Limit:
 
 
 class Rate(Limit):
-    """Limits starts, or their cost, per time: `amount` per `per`, spread evenly. It is a token bucket.
+    """Limits how many calls start, or how much they cost, per unit of time: `amount` per `per`, spread evenly. It is a
+    token bucket.
 
-    per: seconds, or "second", "minute", "hour", "day". burst: how much more may start at once after a pause. A call
-    starts when the bucket is not in debt, and takes its whole cost. So the cost of all starts in any t seconds is at
-    most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back because they spent less. The
-    algorithm is the generic cell rate algorithm (ITU-T I.371).
+    per: a number of seconds, or "second", "minute", "hour" or "day". burst: how much more may start at once after a
+    pause. A call starts when the bucket is not in debt, and then takes its whole cost from it. So all calls that start
+    within any t seconds cost at most burst + the largest cost + (t + 0.1) * amount / per, plus what calls gave back
+    because they spent less than estimated. The algorithm is the generic cell rate algorithm (ITU-T I.371).
 
     Raises ValueError or TypeError for a bad argument.
     """
@@ -346,12 +350,12 @@ class Rate(Limit):
 
 
 class Budget(Limit):
-    """Limits what all calls together cost. Spent plus reserved cost stays within `amount`, unless a call reports that
-    it spent more than its estimate.
+    """Limits the total cost of all calls. The sum of spent and reserved cost stays within `amount`, unless a call
+    reports that it spent more than its estimate.
 
     An item fails with BudgetExceeded if its cost does not fit into what is left. If running calls may still give enough
-    back, it waits. A retry that does not fit fails with the error of fn, and a batch that does not fit is halved.
-    Raises ValueError or TypeError for a bad argument.
+    back, the item waits. A retry that does not fit fails with the error that fn raised, and a batch that does not fit
+    is halved. Raises ValueError or TypeError for a bad argument.
     """
 
     _kind = "budget"
@@ -370,7 +374,7 @@ class Budget(Limit):
         super().__init__(cost, False, per_task, shared, name)
 
     def used(self) -> float:
-        """Return what finished calls have spent. Progress: a shared Budget asks the database, and waits."""
+        """Return what finished calls have spent. A shared Budget waits for the database."""
         account: Any = self._account
         if self.shared is None or self.exchange is None:
             return float(account.settled)
@@ -395,8 +399,8 @@ class Budget(Limit):
 
 
 class Concurrency(Limit):
-    """Limits the concurrent calls, or their cost, of all maps and blocks that use the object. For a single map, use
-    `workers`.
+    """Limits the number of concurrent calls, or their cost, over all maps and `with` blocks that use the object. For a
+    single map, use `workers`.
 
     An item that costs more than `amount` fails with ValueError. With `shared`, a process holds permits and renews them.
     If it dies, they are free again `lease` seconds later. A process that cannot renew its permits starts no calls.

@@ -61,11 +61,11 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
 def concurrent_map(fn: Callable[..., Any], items: Iterable[Any], **options: Any) -> Results[Any]:
     """Call `fn(item)` on every item, with many calls at once, and return an iterator over the results.
 
-    The results come in input order, unless `order` says otherwise. The input is read lazily, in a thread of its own: an
-    item is taken only when the window has room. If reading `items` raises an exception, it is raised after the results
-    of the items before it. If fn has a parameter `delivery`, it gets a Delivery, with facts about the call. Call
-    `close()` on the iterator, or use it in a `with` block, to end early: no further call starts, and it waits for
-    running calls. The garbage collector does the same without waiting.
+    The results come in input order, unless `order` says otherwise. The input is read lazily, in a separate thread: an
+    item is taken only when there is room for it (see `max_in_flight`). If reading `items` raises an exception, it is
+    raised after the results of the items before it. If fn has a parameter named `delivery`, it gets a Delivery, which
+    describes the call. To end early, call `close()` on the iterator or use it in a `with` block: no further call
+    starts, and running calls are waited for. The garbage collector does the same without waiting.
 
     Options: those of docs/reference/options.md.
 
@@ -88,11 +88,11 @@ def aconcurrent_map(
     """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in your event loop.
 
     Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
-    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this is never an item's
-    failure. Threads are started only for the database of `remember` and `shared`.
+    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
+    the failure of an item. Threads are started only for the database of `remember` and `shared`.
 
-    Options and errors are those of concurrent_map, except workers="inline". Progress: waits in your loop and blocks
-    nothing else there.
+    Options and errors are those of concurrent_map, except that workers="inline" is not allowed. The map waits in your
+    event loop and does not block other tasks there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")
@@ -409,8 +409,8 @@ class Results(Iterator[_R]):
 
     Any exception from next() ends the iteration, including one raised by a signal handler. Take results in one thread
     at a time; `stop`, `close` and `stats` may be called in any thread. If you drop the iterator, the garbage collector
-    ends the map. In a forked child, `next` and `stats` raise RuntimeError, and `close` does nothing. Progress:
-    blocking, except `stop` and `stats`.
+    ends the map. In a forked child, `next` and `stats` raise RuntimeError, and `close` does nothing. All methods except
+    `stop` and `stats` may block.
     """
 
     def __init__(self, plan: Plan, values: Iterable[Any], items: Iterable[Any]) -> None:
@@ -541,7 +541,8 @@ class Results(Iterator[_R]):
         self._runner.stop()
 
     def stats(self) -> Stats:
-        """Return how far the map is. An exception of a signal handler that runs here ends the map, as in `next`."""
+        """Return the progress of the map. If a signal handler raises an exception during this call, the map ends, as in
+        `next`."""
         self._refuse_in_child()
         try:
             seen: Stats = self._meter.seen()
@@ -592,8 +593,9 @@ class AsyncResults(AsyncIterator[_R]):
     """The asynchronous iterator that `aconcurrent_map` returns.
 
     Any exception from anext() ends the iteration. Take results in one task at a time. If that task is cancelled, the
-    map ends as with `aclose`, and another `anext` raises RuntimeError. A coroutine that is closed or garbage-collected
-    there ends the map without waiting. Progress: waits in your loop and blocks nothing else there.
+    map ends as with `aclose`, and another `anext` raises RuntimeError. If a coroutine that iterates over the results is
+    closed or garbage-collected, the map ends without waiting. The iterator waits in your event loop and does not block
+    other tasks there.
     """
 
     def __init__(self, plan: Plan, items: Iterable[Any] | AsyncIterable[Any], context: Context) -> None:
@@ -678,7 +680,7 @@ class AsyncResults(AsyncIterator[_R]):
         runner.from_thread(runner.stop)
 
     def stats(self) -> Stats:
-        """Return how far the map is."""
+        """Return the progress of the map."""
         return Stats(workers=self._plan.options.begins_with) if self._run is None else self._run.meter.seen()
 
     async def aclose(self) -> None:

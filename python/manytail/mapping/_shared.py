@@ -32,17 +32,17 @@ class Shared:
     """A SQL database and a name in it. All maps, tasks, processes and machines that use the same name share recorded
     results (`remember=`) and limits (`shared=`).
 
-    where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; nothing to install. Or
-    `postgresql://user@host/database` for several machines; needs `pip install 'psycopg[binary]>=3.2'`. For a URL with a
-    password, pass `env:NAME`, which reads an environment variable in each process, or a function that returns the URL.
-    The tables are called manytail_* and are created on first use.
+    where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it needs no
+    installation. Or `postgresql://user@host/database` for several machines; it needs `pip install
+    'psycopg[binary]>=3.2'`. For a URL with a password, pass `env:NAME`, which reads an environment variable in each
+    process, or a function that returns the URL. The tables are called manytail_* and are created on first use.
 
-    A Shared can be pickled; each process opens one connection, on first use. Its repr, logs and errors show no
-    passwords and no parameters of statements.
+    A Shared can be pickled; each process opens one connection, on first use. Its repr, logs and errors never show
+    passwords or the parameters of SQL statements.
 
-    Progress: methods block while they ask the database. Raises ValueError for a bad `where`, or tables of another
-    version of manytail; PermissionError for a wrong password or missing rights; FileNotFoundError if the folder of the
-    file does not exist; SharedUnavailable if the database was unavailable for `outage_timeout` seconds.
+    Its methods block while they query the database. Raises ValueError for a bad `where`, or if the tables are those of
+    another version of manytail; PermissionError for a wrong password or missing rights; FileNotFoundError if the folder
+    of the file does not exist; SharedUnavailable if the database was unavailable for `outage_timeout` seconds.
     """
 
     __module__ = "manytail"
@@ -83,20 +83,20 @@ class Shared:
 
     @property
     def codec(self) -> Any:
-        """What encodes and decodes the results. None: the default."""
+        """The object that encodes and decodes the results. None: the default."""
         return self._codec
 
     def remembered(self) -> int:
-        """Return the number of recorded results, without those older than max_age."""
+        """Return the number of recorded results, not counting those older than max_age."""
         return self._store().remembered()
 
     def forget(self, *, older_than: float | None = None) -> int:
-        """Delete the recorded results, or those older than this many seconds, and return how many. After forget()
-        without an argument, the name may have another codec."""
+        """Delete the recorded results, or only those older than `older_than` seconds, and return how many were deleted.
+        After forget() without an argument, the name may be used with another codec."""
         return self._store().forget(None if older_than is None else _checks.seconds("older_than", older_than))
 
     def reset(self) -> None:
-        """Start all limits of the name anew: nothing is spent, and rates are forgotten."""
+        """Reset all limits of this name: nothing counts as spent, and rates forget earlier calls."""
         self._store().reset()
 
     # ------------------------------------------------------------------------------------------------ for maps

@@ -29,11 +29,11 @@ _ENDED = "spent: the call has ended (expected: a call that is running)"
 
 
 class Delivery:
-    """Facts about a call, for a function that has a parameter `delivery`. A batch gets one Delivery.
+    """Describes a call, for a function that has a parameter named `delivery`. A batch gets one Delivery.
 
-    attempt: the number of this call of the item, from 1; deferred calls do not count. For a batch it is the largest of
-    its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the key of the item, or None.
-    error: the error of the attempt before, or None. Progress: blocking; its lock is held for a few instructions.
+    attempt: the number of this call of the item, counted from 1 without deferred calls. For a batch, it is the largest
+    number among its items. task_attempt: `TaskContext.attemptNumber()` in Spark, otherwise 0. key: the key of the item,
+    or None. error: the error of the previous attempt, or None. Its methods hold a lock for a few instructions.
     """
 
     __module__ = "manytail"
@@ -75,8 +75,8 @@ class Delivery:
     @property
     def idempotency_key(self) -> str:
         """A hex string that identifies the item. It is the same for items of equal type and value in every attempt,
-        process, partition, job and release of manytail. Raises TypeError if the item has a type that `item_id` may not
-        have, or in a batch."""
+        process, partition, job and release of manytail. Raises TypeError if the call is that of a batch, or if the item
+        has a type that `item_id` may not return."""
         if self._batch:
             raise TypeError("idempotency_key: of a call with a batch (expected: idempotency_keys)")
         key: str = self._keys()
@@ -84,7 +84,7 @@ class Delivery:
 
     @property
     def idempotency_keys(self) -> Sequence[str]:
-        """One idempotency key for each item of a batch. Raises TypeError if the call has no batch."""
+        """One idempotency key for each item of a batch. Raises TypeError if the call is not that of a batch."""
         if not self._batch:
             raise TypeError("idempotency_keys: of a call without a batch (expected: idempotency_key)")
         keys: list[str] = self._keys()
@@ -97,11 +97,11 @@ class Delivery:
 
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
         """Report what this call really cost, instead of its estimate: `spent(1_200)` for the one limit that has a
-        `cost`, or by name, `spent(tokens=1_200, dollars=0.03)`. A name that no limit has is counted in Stats only. The
-        most recent report counts, also if the call fails afterwards. May be called in any thread.
+        `cost`, or by name, `spent(tokens=1_200, dollars=0.03)`. A name that does not belong to a limit is counted only
+        in Stats. The most recent report counts, even if the call fails afterwards. May be called in any thread.
 
-        Raises ValueError for an amount that is not finite and >= 0; for an amount without a name, if there is not
-        exactly one limit with `cost`; and for a Concurrency. Raises TypeError for an amount that is no number, and
+        Raises ValueError if an amount is not finite and >= 0, if it has no name and there is not exactly one limit with
+        a `cost`, or if the name is that of a Concurrency. Raises TypeError if an amount is not a number, and
         RuntimeError after the call has ended.
         """
         if not self._open:
@@ -147,8 +147,8 @@ def _amount(name: str, value: Any) -> float:
 class Outcome(NamedTuple, Generic[_T, _R]):
     """What `errors="return"` yields for every item: its result or its error.
 
-    result: None if the item failed. error: None if it succeeded. attempts: the number of calls, without deferred ones;
-    0 means that it was never called. key: None without `key`.
+    result: None if the item failed. error: None if it succeeded. attempts: the number of calls, not counting deferred
+    ones; 0 means that the item was never called. key: the key of the item, or None without the option `key`.
     """
 
     item: _T
@@ -164,7 +164,8 @@ class Outcome(NamedTuple, Generic[_T, _R]):
 
 
 class Quantiles(NamedTuple):
-    """Quantiles of durations: the 50th, 95th and 99th percentile, exact to 5 %, and the largest. 0 if there are none.
+    """Quantiles of durations: the 50th, 95th and 99th percentiles, accurate to 5 %, and the longest. All are 0 if there
+    are no durations.
     """
 
     p50: float
@@ -177,14 +178,14 @@ NO_QUANTILES = Quantiles(0.0, 0.0, 0.0, 0.0)
 
 
 class Stats(NamedTuple):
-    """How far a map is, with counts since its start.
+    """The progress of a map, with counts since its start.
 
     done: finished items, including failed ones. in_flight: items taken from the input and not yet yielded. calls:
-    finished calls, including retries and deferred ones. retried, deferred: how often items were retried and deferred.
-    remembered: items that got a recorded result, or that of an equal item, without a call. workers: the number of
-    concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds: since the start. waited:
-    from reading an item to the start of its last call. ran: the durations of calls. spent: what calls cost, by the
-    names given to `Delivery.spent`.
+    finished calls, including retries and deferred ones. retried, deferred: how many times items were retried and
+    deferred. remembered: items that needed no call, because they got a recorded result or that of an equal item.
+    workers: the number of concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds: since
+    the start. waited: from reading an item to the start of its last call. ran: the durations of calls. spent: what
+    calls cost, by the names given to `Delivery.spent`.
     """
 
     done: int = 0
@@ -203,15 +204,16 @@ class Stats(NamedTuple):
 
 
 class RetryLater(ManytailError):
-    """Raise it in fn when the server says "not now", for example 429 or 503 with Retry-After. The item is deferred.
+    """Raise this in fn when the server says "not now", for example with status 429, or 503 and Retry-After. The item is
+    deferred.
 
-    A deferred call uses up no attempt. The item is called again after at least `after` seconds, and after at least as
-    long as a backoff, which doubles with each deferral. Until then no call of its key starts (without `key`, no call of
-    the map); running calls continue. After the pause, starts are spread over a tenth of it (1 s at most), unless a Rate
-    spreads them. `after` must be finite and >= 0, or the item fails with ValueError.
+    A deferred call uses up no attempt. The item is called again after at least `after` seconds, and not before a
+    backoff that doubles with each deferral. Until then no call of its key starts (without `key`, no call of the map);
+    running calls continue. After the pause, calls start spread over a tenth of its length (at most 1 s), unless a Rate
+    spreads them. `after` must be finite and >= 0; otherwise the item fails with ValueError.
 
     An item fails with this exception when its deferrals would add up to more than `Retry(defer=...)`; the pause still
-    applies. If `after` alone is longer than that, nothing pauses, and a note of the error says when to call again.
+    applies. If `after` alone is longer than that, nothing pauses, and a note on the error says when to call again.
     """
 
     __module__ = "manytail"
@@ -226,13 +228,13 @@ class RetryLater(ManytailError):
 
 
 class DeadlineExceeded(ManytailError):
-    """The item was not finished when the map's `deadline` had passed."""
+    """The item was not finished when the map's `deadline` passed."""
 
     __module__ = "manytail"
 
 
 class BudgetExceeded(ManytailError):
-    """The item would have cost more than is left of a Budget."""
+    """The item would have cost more than a Budget had left."""
 
     __module__ = "manytail"
 

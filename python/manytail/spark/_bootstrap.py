@@ -35,21 +35,21 @@ def bootstrap(spark: SparkSession, wheel: str | None = None) -> None:
     """Send manytail's compiled package to the executors of this session, and check that one of them can import it.
 
     Use it on a cluster where you cannot install anything. Call it before the first job that uses manytail. The
-    executors need the driver's minor version of Python, its platform, and PyArrow. In production, an environment packed
-    with venv-pack starts faster.
+    executors need PyArrow, and the same minor version of Python and the same platform as the driver. In production, an
+    environment packed with venv-pack starts faster.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     wheel : str, optional
-        The path of a wheel of manytail, if the executors have another platform. None: the files that the driver has
-        imported.
+        The path of a wheel of manytail, if the executors have a different platform. None: the files that the driver has
+        imported are sent.
 
     Raises
     ------
     ValueError, TypeError
-        If it is no wheel, or one for another minor version of Python than the driver's.
+        If it is not a wheel, or if it is a wheel for a minor version of Python other than the driver's.
     FileNotFoundError
         If there is no such file.
     RuntimeError

@@ -42,22 +42,22 @@ def fan_out(
     """Read the rows once, and give all of them to every sink.
 
     Each task runs every sink in its own thread, once, with an iterator over the task's rows as Arrow record batches. A
-    sink that fails stops only itself; the input is always read to its end. Lazy: run it with `collect()` or a write.
-    `show()` and `limit()` run only some partitions.
+    sink that fails stops only itself; the input is always read to its end. It is lazy: run it with `collect()` or a
+    write. `show()` and `limit()` run only some partitions.
 
     Parameters
     ----------
     df : DataFrame
-        Batch or streaming, classic or Connect.
+        A batch or streaming DataFrame, classic or Spark Connect.
     sinks : mapping
-        Names and functions `sink(batches)`. A sink may return early.
+        Maps names to functions `sink(batches)`. A sink may return early.
     schema : str or StructType
         The columns that a sink returns, by the rules of `map_concurrent`. None: the return value is dropped.
     max_lag : int
-        How many batches a sink may be behind; then the reader waits for it.
+        How many batches a sink may be behind before the reader waits for it.
     errors : {"raise", "column"}
-        "raise": when the input is read and all sinks have ended, the exception of a sink fails the task. "column": the
-        row of the sink has it in the column `error`.
+        "raise": once the input has been read and all sinks have ended, the exception of a sink makes the task fail.
+        "column": the exception is stored in the column `error` of the sink's row.
 
     Returns
     -------
@@ -68,9 +68,9 @@ def fan_out(
     Raises
     ------
     ValueError, TypeError
-        For a wrong argument, at the call.
+        For a wrong argument; raised by the call itself.
     AnalysisException
-        If the input cannot be resolved; at the call, on Connect too.
+        If the input cannot be resolved; raised by the call itself, also on Spark Connect.
 
     Examples
     --------

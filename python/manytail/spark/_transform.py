@@ -60,16 +60,16 @@ def map_concurrent(
 ) -> DataFrame:
     """Call `fn(row)` on every row, with many calls at once inside each task: `manytail.concurrent_map` for DataFrames.
 
-    Each row is in the output of a successful task exactly once, whatever fails. docs/spark.md describes all options.
+    Each row is in the output of a successful task exactly once, whatever fails. See docs/spark.md for all options.
 
     Parameters
     ----------
     df : DataFrame
-        Batch or streaming, classic or Connect.
+        A batch or streaming DataFrame, classic or Spark Connect.
     fn : callable
-        Gets a row: a mapping with attribute access and `asDict()`. Returns a mapping, a Row, a tuple, None, or for a
-        one-column schema the value. May be `async def`. Gets `delivery=` if it has a parameter of that name, and
-        `resource=` if `setup` is given.
+        Gets a row: a mapping with attribute access and `asDict()`. Returns a mapping, a Row, a tuple or None; if the
+        schema has one column, it may return just the value. May be `async def`. Gets `delivery=` if it has a parameter
+        of that name, and `resource=` if `setup` is given.
     schema : str or StructType
         The columns that `fn` returns. They are always nullable.
     workers, max_in_flight, timeout, deadline, retry, breaker, setup
@@ -78,31 +78,35 @@ def map_concurrent(
         `fn(rows)` gets a list of up to this many rows of one key and returns a sequence with one result for each.
     limits : Rate, Budget, Concurrency, or a list of them
         With `shared`, a limit applies to all tasks, jobs and clusters that use its name. Without it, pass
-        `per_task=True`: each task has a limit of its own. The cost is a numeric column (a name or a Column) >= 0. Null
-        or another value fails the row.
+        `per_task=True`: each task then has its own limit. The cost is a numeric column (a name or a Column) >= 0. A
+        null or any other value makes the row fail.
     dedup : int
-        Rows that are equal in all columns, or in `item_id`, share one call, and the results of the last `dedup` calls.
+        Rows that are equal in all columns, or in `item_id`, share one call while it runs; later equal rows get its
+        result, if it is among those of the last `dedup` calls.
     order : {"input", "key", "completion"}
         The order of the output inside a task.
     key, per_key, weights
-        `key` groups the rows. Groups take turns, by weight, and have at most `per_key` concurrent calls each.
+        `key` groups the rows. Groups take turns, according to their weights, and have at most `per_key` concurrent
+        calls each.
     priority : str or Column
-        An integral column: lower numbers start first, null last.
+        An integer column: rows with lower numbers start first, and rows with null last.
     errors : {"raise", "column", "drop"}
-        What happens to a row that fails for good: it fails the task, fills `error_column`, or is left out.
+        What happens to a row that fails for good. "raise": the task fails. "column": the error is stored in
+        `error_column`. "drop": the row is left out.
     max_failures, fatal
-        As in `manytail.concurrent_map`, for each task: more failed rows, or an error that `fatal` names, fail the task.
+        As in `manytail.concurrent_map`, but for each task: the task fails if more rows fail, or if a row fails
+        with an error that `fatal` names.
     columns : {"append", "replace"}
         Whether the input columns stay.
     metrics : bool
-        Append `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
-        cost double>, in seconds. Its sums are the job's totals; `df.observe` works on it.
+        Append a column `_call`, struct<attempts int, waited double, ran double, deferred double, remembered boolean,
+        cost double>; times are in seconds. The sums of its fields are the job's totals; `df.observe` works on it.
     item_id : str or Column
         The column that identifies a row, for `delivery.idempotency_key`, `dedup` and `remember`. None: all columns.
     remember : Shared, str or path
         Records results, so that a retried task, or the next run of the job, does not make these calls again. Raises
-        ValueError if the name has results of another schema, if a literal URL contains a password, and for a path
-        unless the master is local.
+        ValueError if the name has results of another schema, if a literal URL contains a password, or if it is a path
+        and the master is not local.
 
     Returns
     -------
@@ -111,9 +115,9 @@ def map_concurrent(
     Raises
     ------
     ValueError, TypeError
-        For a wrong option, or options that do not fit together; at the call.
+        For a wrong option, or options that do not fit together; raised by the call itself.
     AnalysisException
-        For an unknown column; at the call, on Connect too.
+        For an unknown column; raised by the call itself, also on Spark Connect.
 
     Examples
     --------

@@ -65,13 +65,13 @@ def concurrent_udf(
     Returns
     -------
     callable
-        Takes columns and returns a Column. Without `fn`: a decorator.
+        Takes columns and returns a Column. Without `fn`, it returns a decorator.
 
     Raises
     ------
     ValueError, TypeError
-        For a wrong option; when it is called with columns, also for no column, or if `fn` does not take that many
-        values.
+        For a wrong option. What it returns raises them if it is called without columns, or with a number of columns
+        that `fn` does not take.
     RuntimeError
         If PySpark is older than 4.1.
 

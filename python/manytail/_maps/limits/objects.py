@@ -198,8 +198,8 @@ def _is_unused(account: Account, now: float, wakes: list[Waiter]) -> bool:
 
 
 class Rate(Limit):
-    """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once. per:
-    seconds, or "second", "minute", "hour", "day"."""
+    """A token bucket: `amount` / `per` on average, spread evenly; after a pause up to `burst` more at once. per: a
+    number of seconds, or "second", "minute", "hour" or "day"."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Rate(Limit):
 
 
 class Budget(Limit):
-    """Spent plus reserved cost stays within `amount`, unless a call costs more than its estimate."""
+    """The sum of spent and reserved cost stays within `amount`, unless a call costs more than its estimate."""
 
     def __init__(
         self,

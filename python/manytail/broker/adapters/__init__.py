@@ -1,4 +1,5 @@
-"""BlockingConnection, where pika has it. pika's connections for event loops do not exist here."""
+"""BlockingConnection, in the module where pika has it. There are no counterparts of pika's connections for event
+loops."""
 
 from manytail.broker.adapters import blocking_connection
 from manytail.broker.connection import BlockingConnection

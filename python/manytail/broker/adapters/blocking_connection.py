@@ -1,4 +1,4 @@
-"""The classes of a BlockingConnection, where pika has them. BlockingChannel is Channel."""
+"""The classes of a BlockingConnection, in the module where pika has them. BlockingChannel is Channel."""
 
 from manytail.broker.channel import Channel as BlockingChannel
 from manytail.broker.connection import BlockingConnection
