@@ -8,6 +8,7 @@ takes the place of `manytail.mapping`.
     runners/    carry out what the engine decided: in threads, in a loop, inline
 """
 
+from .callers import AsyncCaller, Caller
 from .database.shared import Shared
 from .limits.objects import Budget, Concurrency, Rate
 from .maps import AsyncResults, Results, aconcurrent_map, concurrent_map
@@ -26,7 +27,8 @@ from .outcomes import (
 from .policies import Batch, Breaker, Retry
 
 __all__ = [
-    "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Concurrency",
-    "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater", "Shared",
+    "AsyncCaller", "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Caller",
+    "Concurrency", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater",
+    "Shared",
     "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

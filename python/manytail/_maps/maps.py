@@ -157,12 +157,13 @@ class Plan:
             if value is not None:
                 raise NotImplementedError(name)
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self, kind: type[Lanes] = Lanes, skips: Sequence[Stage] = ()) -> Scheduler:
+        """skips: stages that come next to that of equal items, which goes on with the next item if one is skipped."""
         options = self.options
         weights = options.weights
         spent: dict[str, float] = {}
         limits = self.limits(spent)
-        lanes = Lanes(
+        lanes = kind(
             keyed=options.keyed,
             prioritised=options.prioritised,
             in_order=options.order == "key",
@@ -194,7 +195,9 @@ class Plan:
         if options.batch is not None:
             batches = Batches(options.batch.size, options.batch.linger, options.order == "key")
         memory = self.memory()
-        stages = self.stages(memory) + ([] if limits is None else [limits])
+        stages = [*self.stages(memory), *([] if limits is None else [limits])]
+        place = 1 + max((at for at, stage in enumerate(stages) if isinstance(stage, EqualStage)), default=-1)
+        stages[place:place] = skips
         return Scheduler(rules, lanes, stages, spent, batches, memory)
 
     def memory(self) -> Any:
@@ -246,7 +249,7 @@ class Plan:
         scheduler = self.scheduler()
         return LoopDriver(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
 
-    def item(self, scheduler: Scheduler, value: Any, number: int) -> Item:
+    def item(self, scheduler: Scheduler, value: Any, number: int | None) -> Item:
         """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
         keeps its place in the order."""
         item = Item(value, None, now(), number)
@@ -719,6 +722,14 @@ def meter_of(plan: Plan, driver: Driver, values: Any) -> Meter:
     return meter
 
 
+def note_item(error: BaseException, item: Item) -> None:
+    """Say which item has failed. Runs `repr` of the item and of its key."""
+    attempts = f"{item.attempts} attempt{'' if item.attempts == 1 else 's'}"
+    place = "" if item.number is None else f"items[{item.number}], "
+    shown = f"{place}{shortened(item.value)}: the item with key {shortened(item.key)}"
+    add_note(error, f"manytail: {shown} failed after {attempts}")
+
+
 def final_error(driver: Driver) -> BaseException | None:
     """What the map raises after its last result."""
     scheduler = driver.scheduler
@@ -731,9 +742,6 @@ def final_error(driver: Driver) -> BaseException | None:
         error = wrapped
     item = scheduler.failing
     if item is not None and scheduler.error is item.error:
-        attempts = f"{item.attempts} attempt{'' if item.attempts == 1 else 's'}"
-        place = "" if item.number is None else f"items[{item.number}], "
-        shown = f"{place}{shortened(item.value)}: the item with key {shortened(item.key)}"
-        add_note(error, f"manytail: {shown} failed after {attempts}")
+        note_item(error, item)
     scheduler.forget_errors()
     return error

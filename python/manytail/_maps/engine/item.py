@@ -21,8 +21,8 @@ class Lane:
     """The items of one key; of a map without keys, all of them."""
 
     __slots__ = (
-        "accounts", "again", "assigned", "breaker", "emitted", "entry", "held", "key", "level", "line", "paused_until",
-        "pinned", "rest_until", "rests", "shown", "spread", "turns", "waiters", "waiting", "weight",
+        "accounts", "again", "assigned", "breaker", "emitted", "entry", "forgotten", "held", "key", "level", "line",
+        "paused_until", "pinned", "rest_until", "rests", "shown", "spread", "turns", "waiters", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, waiting: Any, again: Any, key: Hashable = None, weight: int = 1) -> None:
@@ -42,6 +42,7 @@ class Lane:
         self.paused_until = -math.inf  # nor before that time, also if it is woken
         self.spread: Any = None  # of its starts after a pause
         self.assigned = self.emitted = 0  # items; the first is the reader's
+        self.forgotten = False  # of a Caller: no item may be assigned to it
         self.line: deque[Item] = deque()  # order="key": items in input order, until they are emitted
         # Owned by stages.
         self.pinned = False  # what they keep of it matters although it has no items
@@ -55,8 +56,8 @@ class Item:
 
     __slots__ = (
         "attempts", "began", "begin_by", "costs", "deferral_error", "deferrals", "deferred", "delivery", "done",
-        "error", "fatal", "first_start", "hold", "identity", "key", "known", "lane", "last_error", "number",
-        "priority", "read", "record", "result", "size", "value",
+        "entry", "error", "fatal", "first_start", "future", "hold", "identity", "key", "known", "lane", "last_error",
+        "noted", "number", "priority", "read", "record", "result", "size", "value",
     )  # fmt: skip
 
     lane: Lane
@@ -76,6 +77,10 @@ class Item:
     size: int  # bytes that the window counts for it
     delivery: Any  # of its last call; only where fn wants it
     record: Any  # of the result of its call; an error: its codec refuses it; only with remember
+    # Of a Caller:
+    future: Any  # of the one who has handed it in
+    entry: Any  # an event that is set when the window has room for it; None: nobody waits for that
+    noted: bool  # its error says which item it is of
 
     def __init__(self, value: Any, key: Any = None, read: float = 0.0, number: int | None = None) -> None:
         """read: when it was taken from the input, by the clock of Timings. number: its place there, from 0."""
@@ -103,8 +108,8 @@ class Item:
 
 UNSET = {
     "began": None, "begin_by": math.inf, "costs": None, "deferral_error": None, "deferrals": 0, "deferred": 0.0,
-    "delivery": None, "fatal": False, "hold": None, "last_error": None, "priority": 0, "record": None,
-    "size": 0,
+    "delivery": None, "entry": None, "fatal": False, "future": None, "hold": None, "last_error": None, "noted": False,
+    "priority": 0, "record": None, "size": 0,
 }  # fmt: skip
 
 

@@ -140,15 +140,18 @@ class Lanes:
             if lane is None:
                 if len(self._lanes) >= self._limit:
                     self._forget_idle()
-                weight = 1 if self._weight_of is None else self._weight_of(item)
-                lane = self.new(key, weight)
-                if self._shows is not None and self._keyed:
-                    lane.shown = self._shows(key)
-                if self._prepare is not None:
-                    self._prepare(lane)
-                self._lanes[key] = lane
+                lane = self._lanes[key] = self._prepared(item)
         lane.assigned += 1
         item.lane = lane
+
+    def _prepared(self, item: Item) -> Lane:
+        """A new lane for the item."""
+        lane = self.new(item.key, 1 if self._weight_of is None else self._weight_of(item))
+        if self._shows is not None and self._keyed:
+            lane.shown = self._shows(item.key)
+        if self._prepare is not None:
+            self._prepare(lane)
+        return lane
 
     def new(self, key: Hashable = None, weight: int = 1) -> Lane:
         """A lane that `assign` does not find: of an item without a usable key, which is not called."""

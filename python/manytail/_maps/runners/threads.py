@@ -97,6 +97,7 @@ class ThreadDriver(Driver):
         self._judge = judge
         self._queue: MultiQueue[None, Call] = MultiQueue()
         self._calls = self._queue.add(None)
+        self.next_call: Callable[[], Call] = self._queue.get  # waits for one
         self._output_changed = Event()
         # If `start` is interrupted, the service thread may exist or not. Whoever of it and `join` sets "runs" first
         # decides whether the map runs.
@@ -385,7 +386,7 @@ class ThreadDriver(Driver):
 
     def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
         """Make calls, until the map has ended or a call is abandoned."""
-        get, begin, end, inbox = self._queue.get, timings.begin, timings.end, self.inbox
+        get, begin, end, inbox = self.next_call, timings.begin, timings.end, self.inbox
         timed, paced = self._timed, self._paced
         next_call: Any = None
         batched = self.scheduler.batched
