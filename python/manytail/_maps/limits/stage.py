@@ -102,8 +102,11 @@ class LimitsStage(Stage):
             accounts, waiters = call.lane.accounts, call.lane.waiters
         else:
             accounts, waiters = owner.accounts, owner.waiters
-        costs = self._costs(call)
-        answer = owner.take(waiters, accounts, costs, now, self._may_ask())
+        costs, asks = self._costs(call), self._may_ask(call.lane)
+        answer = owner.take(waiters, accounts, costs, now, asks)
+        waits_for_grant = _waits_for_grant(answer)
+        if asks and not waits_for_grant:
+            self._asking.discard(call.lane)
         if owner.woken:
             self._pass_wakes_on()
         if not isinstance(answer, (ledger.Wait, Never)):
@@ -115,19 +118,21 @@ class LimitsStage(Stage):
             return self._refused(call, limit, cost)
         if owner.waits_for_itself(answer.account, cost):
             self._fail(RuntimeError(f"{limit!r}: the caller already holds it, and would wait for itself"))
-        if answer.of_lane and limit.shared is not None and answer.at == math.inf:
-            if len(self._asking) >= self._most_asking:
-                return Wait()
-            self._asking.add(call.lane)
+        if waits_for_grant and not asks:
+            return Wait()
         return Wait(answer.at, answer.of_lane)
 
-    def _may_ask(self) -> bool:
-        """Whether a lane may ask a database for more: what it is granted and does not use is wasted, so at most as many
-        ask at a time as calls may start."""
-        if len(self._asking) < self._most_asking:
+    def _may_ask(self, lane: Lane) -> bool:
+        """Whether the lane may ask a database for more: what it is granted and does not use is wasted, so at most as
+        many ask at a time as calls may start. It counts from here on: the answer may come at once."""
+        if not (self.owner.keyed and self.owner.exchanges):
             return True
-        self._held_up = True  # first: a lane that is answered from here on wakes the map
-        return len(self._asking) < self._most_asking
+        if len(self._asking) >= self._most_asking and lane not in self._asking:
+            self._held_up = True  # first: a lane that is answered from here on wakes the map
+            if len(self._asking) >= self._most_asking:
+                return False
+        self._asking.add(lane)
+        return True
 
     def _costs(self, call: Call) -> Sequence[float]:
         """What the call takes of each limit: the sum of its items' costs."""
@@ -196,3 +201,9 @@ class LimitsStage(Stage):
 
     def leave(self, now: float) -> None:
         self.owner.leave()
+
+
+def _waits_for_grant(answer: float | ledger.Wait | Never) -> bool:
+    """Whether a lane waits for what its key is granted of a shared limit."""
+    waits = isinstance(answer, ledger.Wait) and answer.of_lane and answer.at == math.inf
+    return waits and answer.account.limit.shared is not None  # type: ignore[union-attr]
