@@ -41,6 +41,12 @@ def test_a_missing_directory(tmp_path, caplog):
         Shared(f"sqlite:///{tmp_path}/no/a.db", "a").remembered()
 
 
+def test_a_file_that_is_a_directory(tmp_path, caplog):
+    """Waiting does not help: SQLite reports it as it reports what may pass."""
+    with fails(IsADirectoryError, "is a directory", caplog):
+        Shared(f"sqlite:///{tmp_path}", "a").remembered()
+
+
 def test_a_file_that_is_no_database(tmp_path, caplog):
     (tmp_path / "a.db").write_bytes(b"not a database at all" * 1_000)
     with fails(ValueError, "no SQLite database", caplog):

@@ -3,6 +3,7 @@
 The tests hold up the database until the wait that they look at is over. Without what ends it they hang.
 """
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -13,11 +14,11 @@ import sys
 import threading
 
 import pytest
-from support.maps import CALLERS, INLINE, Way, mapped, rate, threads_of_maps
+from support.maps import CALLERS, INLINE, Way, asynchronous, mapped, rate, threads_of_maps
 from support.process import run_script, start_script
 from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
-from manytail import Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, concurrent_map
+from manytail import AsyncCaller, Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, concurrent_map
 from manytail.mapping import _remember, _runner, _shared_database, _shared_store
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -187,9 +188,27 @@ def in_leaving(shared, **options):
     future.result()
 
 
+def in_async_call(shared, **options):
+    async def main():
+        async with AsyncCaller(asynchronous(str), **options) as call:
+            await call(1)
+
+    asyncio.run(main())
+
+
+def in_async_leaving(shared, **options):
+    async def main():
+        async with AsyncCaller(asynchronous(str), **options) as call:
+            task = asyncio.ensure_future(call(1))
+            await asyncio.sleep(0)
+        await task
+
+    asyncio.run(main())
+
+
 def waits():
     yield "block", lambda shared: in_block(shared)
-    for wait in (in_call, in_future, in_leaving):
+    for wait in (in_call, in_future, in_leaving, in_async_call, in_async_leaving):
         for name, use in USES.items():
             yield f"{wait.__name__} {name}", lambda shared, wait=wait, use=use: wait(shared, **use(shared))
 

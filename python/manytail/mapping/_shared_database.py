@@ -155,6 +155,8 @@ class Sqlite(Database):
         file = Path(self.file)
         if not file.parent.is_dir():
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
+        if file.is_dir():
+            raise IsADirectoryError(f"where: {self.file!r} is a directory (expected: a file for the SQLite database)")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
         connection = sqlite3.connect(
