@@ -53,6 +53,8 @@ class Engine:
 def test_the_number_doubles_a_round_until_the_first_refusal_and_grows_by_one_from_then_on():
     engine = Engine()
     assert [engine.round() for _ in range(4)] == [2, 4, 8, 16]
+    small = Engine(most=5)
+    assert [small.round() for _ in range(4)] == [2, 4, 5, 5]
     engine.end(RETRY)
     assert engine.scheduler.allowed == 8
     while len(engine.running) > 8:

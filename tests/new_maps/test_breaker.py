@@ -1,13 +1,18 @@
 """The breaker of a lane."""
 
 import math
+from collections import deque
 
 import pytest
 
 from manytail._maps import Breaker, BreakerOpen, concurrent_map
+from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
-from manytail._maps.engine.item import Ended, Item
+from manytail._maps.engine.equal import EqualStage
+from manytail._maps.engine.events import Failed, Returned
+from manytail._maps.engine.item import Ended, Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
+from manytail._maps.engine.scheduler import Rules, Scheduler
 from manytail._maps.engine.stages import GO, Refuse, Wait
 
 
@@ -83,6 +88,54 @@ def test_items_of_an_open_breaker_fail_if_it_says_so():
     decision = lane.start(1.0)[1]
     assert isinstance(decision, Refuse)
     assert str(decision.error) == "breaker: 2 calls in a row failed"
+
+
+def arrived(scheduler, keys, identities=None):
+    items = [Item(number, key, number=number) for number, key in enumerate(keys)]
+    for item, identity in zip(items, identities or range(len(items)), strict=True):
+        item.identity = str(identity)
+        scheduler.lanes.assign(item)
+    return items, scheduler.step(deque([items]), 0.0)
+
+
+RETRY = Verdict(Kind.RETRY, 1.0, OSError())
+OPTIONS = {"chooses": True, "raises": False}
+
+
+def test_items_that_wait_or_rest_fail_at_once_and_those_of_other_keys_do_not():
+    scheduler = Scheduler(Rules(workers=3, **OPTIONS), Lanes(keyed=True), [BreakerStage(2, 10.0, True)])
+    items, effects = arrived(scheduler, [1, 1, 1, 1, 2])
+    assert len(effects.start) == 3
+    started = [item for item in effects.start if item.key == 1]
+    scheduler.step(deque([Failed(started[0], RETRY)]), 0.0)
+    assert scheduler.failures == 0
+    assert scheduler.step(deque([Failed(started[1], RETRY)]), 0.0).recall
+    failed = [item.number for item in items if item.error is not None]
+    assert [item.number for item in started] == failed[:2]
+    assert all(type(item.error) is BreakerOpen for item in items if item.error is not None)
+    assert scheduler.resting == 0
+    assert 4 not in failed
+
+
+def test_followers_of_an_item_that_fails_are_called():
+    stages = [EqualStage(5), BreakerStage(1, 10.0, True)]
+    scheduler = Scheduler(Rules(workers=5, **OPTIONS), Lanes(keyed=True), stages)
+    (leader, follower), effects = arrived(scheduler, [1, 2], [7, 7])
+    assert effects.start == [leader]
+    assert scheduler.step(deque([Failed(leader, RETRY)]), 0.0).recall
+    assert type(leader.error) is BreakerOpen
+    assert scheduler.step(deque([0]), 0.0).start == [follower]
+
+
+def test_items_of_a_batch_that_lingers_fail_at_once():
+    batches = Batches(2, 3_600.0, False)
+    scheduler = Scheduler(Rules(workers=5, **OPTIONS), Lanes(keyed=True), [BreakerStage(1, 10.0, True)], None, batches)
+    items, effects = arrived(scheduler, [1, 1, 1])
+    (batch,) = effects.start
+    assert batch.members == items[:2]
+    scheduler.step(deque([Returned(batch, [RETRY, RETRY])]), 0.0)
+    assert [type(item.error) for item in items] == [BreakerOpen] * 3
+    assert batch.lane.held == 0
 
 
 def test_a_map_whose_breaker_opens_fails_the_items_of_that_key_and_lets_others_go_on():

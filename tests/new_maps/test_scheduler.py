@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from manytail._maps.engine.events import Failed
+from manytail._maps.engine.events import Failed, Recalled
 from manytail._maps.engine.item import Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Rules, Scheduler
@@ -22,14 +22,20 @@ def begun(scheduler, number, now):
     return items
 
 
-def test_a_map_that_ends_asks_for_no_step_at_its_deadline():
-    """A step that is due in the past would be made again and again until the last call has ended."""
+def test_a_map_that_has_failed_waits_for_a_running_call_until_its_deadline():
     scheduler = Scheduler(Rules(workers=2, deadline=5.0), Lanes())
-    first, _slow = begun(scheduler, 2, now=0.0)
-    failed = Failed(first, Verdict(Kind.FAIL, error=ValueError()))
-    assert scheduler.step(deque([failed]), 1.0).wake_at == math.inf
-    assert scheduler.step(deque([0]), 9.0).wake_at == math.inf
-    assert not scheduler.ended
+    first, slow = begun(scheduler, 2, now=0.0)
+    error = ValueError()
+    effects = scheduler.step(deque([Failed(first, Verdict(Kind.FAIL, error=error))]), 1.0)
+    assert (effects.wake_at, effects.recall) == (5.0, True)
+    assert scheduler.step(deque([Recalled([])]), 1.0).cancel == []
+    assert scheduler.step(deque([0]), 5.0).recall
+    effects = scheduler.step(deque([Recalled([])]), 5.0)
+    assert [call for call, _ in effects.cancel] == [slow]
+    assert effects.wake_at == math.inf
+    effects = scheduler.step(deque([Failed(slow, Verdict(Kind.FAIL, error=effects.cancel[0][1]))]), 5.0)
+    assert effects.ended
+    assert scheduler.error is error
 
 
 def test_timeouts_are_in_the_order_in_which_calls_began():

@@ -320,6 +320,8 @@ class World:
 
     def take_call(self):
         call = self.queue.popleft()
+        if call.lane.breaker is not None:
+            assert call.lane.breaker.until <= self.now or call.lane.breaker.probing, "begun while the breaker is open"
         assert self.paused[call.lane] <= self.now, "begun while its lane pauses"
         if call.begin_by < self.now or (self.misses and self.rng.random() < 0.1):
             self.misses = True  # so calls of its key need not start in input order
@@ -405,6 +407,9 @@ class World:
             counted = waiting + handed + scheduler.resting + kept + behind
             assert window.pending == counted, "an item is lost"
         self.check_limits()
+        breaker = scheduler._breaker
+        if breaker is not None and breaker.fails and not (scheduler.halted or scheduler.expired):
+            self.check_breakers()
         for lane in {item.lane for item in self.items[: self.count]}:
             assert not self.per_key or 0 <= lane.held <= self.per_key, "slots"
 
@@ -447,6 +452,12 @@ class World:
         for key in range(5):
             numbers = [item.number for item in self.starts if item.key == key or not self.keyed]
             assert numbers == sorted(numbers), "calls of a key start in input order"
+
+    def check_breakers(self):
+        """Where items of an open breaker fail, none of them rests, nor waits with a slot."""
+        for _, _, call in self.scheduler._timers:
+            state = call.lane.breaker
+            assert state is None or state.until <= self.now, "an item rests although its breaker is open"
 
     def check_end(self):
         scheduler, error = self.scheduler, self.scheduler.error

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from ..errors import set_cause
 from ..outcomes import BreakerOpen
-from .item import Call, Ended, Lane
+from .item import Call, Ended, Item, Lane
 from .stages import GO, Decision, Refuse, Released, Stage, Wait
 
 
@@ -39,20 +39,21 @@ class State:
 
 
 class BreakerStage(Stage):
-    __slots__ = ("_fails", "_limit", "_periods", "_reset")
+    __slots__ = ("_limit", "_periods", "_reset", "fails", "opened")
 
     def __init__(self, failures: int, reset: float, fails: bool) -> None:
-        """fails: items whose turn comes while the breaker of their lane is open fail."""
+        """fails: the items of a lane whose breaker opens fail, and those whose turn comes while it is open."""
         super().__init__()
-        self._limit, self._reset, self._fails = failures, reset, fails
+        self._limit, self._reset, self.fails = failures, reset, fails
+        self.opened: list[Lane] = []  # lanes whose breakers have opened, for the scheduler
         self._periods: dict[Call, int] = {}  # of the calls that started
 
     def before(self, call: Call, now: float) -> Decision:
         state: State | None = call.lane.breaker
         if state is None:
             state = call.lane.breaker = State()
-        if state.until > now and self._fails:
-            return Refuse(self._open(call))
+        if state.until > now and self.fails:
+            return Refuse(self.error_of(call.items()[0]))
         if state.until > now:
             return Wait(state.until, of_lane=True)
         if state.probing:
@@ -62,9 +63,9 @@ class BreakerStage(Stage):
         self._periods[call] = state.period
         return GO
 
-    def _open(self, call: Call) -> BreakerOpen:
-        error = BreakerOpen(f"breaker: {self._limit} calls in a row failed{call.lane.shown}")
-        set_cause(error, call.items()[0].last_error)
+    def error_of(self, item: Item) -> BreakerOpen:
+        error = BreakerOpen(f"breaker: {self._limit} calls in a row failed{item.lane.shown}")
+        set_cause(error, item.last_error)
         return error
 
     def undo(self, call: Call, now: float) -> None:
@@ -102,3 +103,4 @@ class BreakerStage(Stage):
         if state.probing or state.failures >= self._limit:
             self._end_wait(lane, state)  # it waits for that time then
             state.begin(now + self._reset)
+            self.opened.append(lane)

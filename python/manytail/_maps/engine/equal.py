@@ -55,9 +55,9 @@ class EqualStage(Stage):
 
     def after(self, call: Call, ended: Ended, now: float) -> Iterable[Released]:
         assert isinstance(call, Item)
-        if ended not in NEVER_CALLED_AGAIN:
-            return ()
         identity = call.identity
+        if ended not in NEVER_CALLED_AGAIN or self._leaders.get(identity) is not call:
+            return ()
         del self._leaders[identity]
         followers = self._followers.pop(identity, None)
         if ended is Ended.SUCCEEDED:

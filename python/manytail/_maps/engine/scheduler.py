@@ -35,13 +35,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
 from ..outcomes import DeadlineExceeded, TooManyFailures
 from .adaptive import AdaptiveStage
 from .batches import Batches, copies, ended_as
+from .breaker import BreakerStage
 from .events import Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Returned, Stop, Woken
 from .item import Batch, Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
@@ -103,6 +104,7 @@ class Scheduler:
         self._adaptive = next((stage for stage in stages if isinstance(stage, AdaptiveStage)), None)
         if self._adaptive is not None:
             self.allowed = self._adaptive.allowed
+        self._breaker = next((stage for stage in stages if isinstance(stage, BreakerStage)), None)
         self._timed = rules.timeout is not None or rules.deadline is not None
         self.hands_ahead = not (self.stages or self._timed or rules.chooses or batches is not None)
         self.handed = 0  # calls
@@ -142,6 +144,8 @@ class Scheduler:
         while inbox:
             event = inbox.popleft()
             handlers[type(event)](event)
+        if self._breaker is not None and self._breaker.opened:
+            self._opened(self._breaker)
         self._tick()
         if not self.halted and not self.expired and not effects.recall:
             if self._batches is not None:
@@ -434,6 +438,31 @@ class Scheduler:
         self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
         self._tell(self._of_calls, call, ended)
 
+    def _opened(self, breaker: BreakerStage) -> None:
+        """Recall what was handed before breakers opened. If they say so, items fail."""
+        self._effects.recall = True
+        while breaker.opened:
+            lane = breaker.opened.pop()
+            if breaker.fails and not (self.expired or self.halted):
+                self._fail_lane(lane, breaker)
+
+    def _fail_lane(self, lane: Lane, breaker: BreakerStage) -> None:
+        """Fail every item of the lane that waits or rests."""
+        resting = [call for _, _, call in sorted(self._timers) if call.lane is lane]
+        self._timers = [entry for entry in self._timers if entry[2].lane is not lane]
+        heapify(self._timers)
+        self.resting -= sum(len(call.items()) for call in resting)
+        with_slot = len(lane.again) + sum(isinstance(call, Item) or call.has_slot for call in resting)
+        calls = [*resting, *self.lanes.drain([lane])]
+        calls += () if self._batches is None else self._batches.drain(lane)
+        lane.held -= with_slot
+        for call in calls:
+            if isinstance(call, Batch) and self._batches is not None:
+                self._batches.close(call)
+            for item in call.items():
+                self._tell([stage for stage in self.stages if stage.of_items], item, Ended.REFUSED)
+                self._fail(item, breaker.error_of(item))
+
     def _tell(self, stages: Sequence[Stage], call: Call, ended: Ended) -> None:
         for stage in stages:
             for item, decision in stage.after(call, ended, self._now):
@@ -498,7 +527,7 @@ class Scheduler:
     def _batch_failed(self, batch: Batch, verdict: Verdict) -> None:
         """The call is made again as it is, or the batch is split. Or the deadline has passed: its items fail."""
         again = verdict.kind is Kind.RETRY
-        self._tell(self._of_calls, batch, Ended.RETRIED if again else Ended.FAILED)
+        self._tell_stages(batch, Ended.RETRIED if again else Ended.FAILED)
         if again or (len(batch.members) > 1 and not self.expired):
             for item in batch.members:
                 item.last_error = verdict.error
@@ -537,8 +566,7 @@ class Scheduler:
             if len(deferrals) == len(ends):
                 self._note_deferral(deferrals[0])
             self._pause(batch, self._now + max(one.seconds for one in deferrals))
-        self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
-        self._tell(self._of_calls, batch, ended_as(verdicts))
+        self._tell_stages(batch, ended_as(verdicts))
         again: dict[tuple[Kind, float], list[Item]] = {}  # items with equal verdicts are called again together
         for item, verdict in ends:
             if verdict is not None and verdict.kind is not Kind.FAIL:
@@ -577,7 +605,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ time
     def _tick(self) -> None:
         now = self._now
-        if self.deadline_at <= now and not self.expired and not self.halted:
+        if self.deadline_at <= now and not self.expired:
             self._expire()
         while self._timers and self._timers[0][0] <= now:
             call = heappop(self._timers)[2]
@@ -622,7 +650,7 @@ class Scheduler:
             at = min(at, self._timers[0][0])
         if self._running:
             at = min(at, next(iter(self._running.values())))
-        if not (self.expired or self.halted):  # a map that ends has no deadline
+        if not self.expired:
             at = min(at, self.deadline_at)
         if self._batches is not None and not (self.expired or self.halted):
             at = min(at, self._batches.due)
@@ -637,6 +665,8 @@ class Scheduler:
         that, the calls that are still handed are cancelled."""
         self.expired = True
         self._effects.recall = True
+        if self.halted:  # nothing waits: calls that run are all that it waits for
+            return
         waiting = [call for _, _, call in sorted(self._timers)] + self.lanes.drain()
         waiting += () if self._batches is None else self._batches.drain()
         self._timers.clear()
