@@ -122,6 +122,18 @@ def test_at_the_deadline_what_is_not_done_fails():
         released.set()
 
 
+@pytest.mark.parametrize("option", ["timeout", "deadline"])
+def test_calls_that_run_on_after_the_end_are_logged_once(option, caplog):
+    released = threading.Event()
+    try:
+        results = concurrent_map(lambda item: released.wait(DEADLINE), range(1), errors="return", **{option: 0.05})
+        assert [type(one.error) for one in results] == [{"timeout": TimeoutError, "deadline": DeadlineExceeded}[option]]
+        results.close()
+        assert caplog.messages == ["1 calls that ran out of time are still running: manytail-worker-1"]
+    finally:
+        released.set()
+
+
 def test_an_exception_of_the_input_comes_after_the_results_before_it():
     def items():
         yield from range(5)

@@ -22,13 +22,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 from manytail import MultiQueue
 from manytail._lifecycle import start_daemon
-from manytail._progress import INTERVAL
+from manytail._progress import INTERVAL, log
 from manytail._sync import Event, Held
 from manytail._timings import Timings
 from manytail.errors import Empty, ShutDown
@@ -121,6 +121,7 @@ class ThreadDriver(Driver):
         self._worker_count = 0  # without abandoned ones
         self._started = 0  # workers, for their names
         self._abandoned: list[Worker] = []
+        self._left: list[Thread] = []  # of calls that were abandoned, also at the deadline
         self._handover: list[Call] | None = None  # `hand` puts the next call of the worker that makes a step here
         # The end.
         self._threads: list[Thread] = []  # that `join` waits for; abandoned ones are not among them
@@ -163,6 +164,18 @@ class ThreadDriver(Driver):
         if reader is not None and reader is not threading.current_thread():
             reader.join(READER_JOIN_TIMEOUT)
         self.flush()
+        left, self._left = self._left, []
+        self._note_left(left)  # last: a handler of the user's may raise
+
+    @staticmethod
+    def _note_left(threads: list[Thread]) -> None:
+        """Log which calls that ran out of time run on after the end of the map."""
+        end = time.monotonic() + READER_JOIN_TIMEOUT
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        if stuck := [thread.name for thread in threads if thread.is_alive()]:
+            with suppress(Exception):
+                log.warning("%d calls that ran out of time are still running: %s", len(stuck), ", ".join(stuck))
 
     def abandon(self) -> None:
         super().abandon()
@@ -215,6 +228,7 @@ class ThreadDriver(Driver):
         del self._timed_calls[call]
         self._worker_count -= 1
         self._threads.remove(worker.thread)
+        self._left = [*(thread for thread in self._left if thread.is_alive()), worker.thread]
         self._count_ended()
         if self.scheduler.expired:  # of the map: there is no retry to decide on, and no call for another thread
             self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
