@@ -62,8 +62,8 @@ class KeyedExecutor(Executor):
     calls fail with BrokenThreadPool.
 
     In each round, every lane of the same priority starts `weight` calls, however many calls are waiting in the others.
-    Futures are those of concurrent.futures; cancel() frees the slot at once. After a fork, the executor is idle in the
-    child; pending and running calls belong to the parent. It works with loop.run_in_executor, but
+    Its futures are those of concurrent.futures; cancelling one frees its slot at once. After a fork, the executor is
+    idle in the child; pending and running calls belong to the parent. It works with loop.run_in_executor, but
     loop.set_default_executor accepts only the standard library's ThreadPoolExecutor. Raises ValueError or TypeError for
     a bad argument. Blocking.
 
@@ -165,9 +165,9 @@ class KeyedExecutor(Executor):
         buffersize: how many calls it submits ahead; None: 4 x max_workers. Each result that you take lets it submit one
         more call. order="completion": results come as calls finish. timeout: the seconds, from the call of map, within
         which all results must come; then TimeoutError is raised. If a call raises an exception, the iterator raises it.
-        The iterator then cancels the calls that it submitted, and also if you close it; if you close it before its
-        first result, it cancels nothing. If an iterable raises an exception, it is raised after the results of the
-        items before it. chunksize is ignored.
+        The iterator then cancels the calls that it submitted. It also does so if you close it, unless you close it
+        before its first result. If an iterable raises an exception, it is raised after the results of the items before
+        it. chunksize is ignored.
         """
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 

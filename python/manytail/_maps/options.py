@@ -301,14 +301,14 @@ class Options:
     )  # fmt: skip
     remember: Shared | None = option(
         "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
-        make these calls again: a path or URL, or a Shared. A path stands for Shared(path, module and name of fn); if
-        fn has changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`.
-        Results are looked up in bulk, at most 1 s before the call. They are recorded after at most 0.5 s or 200
-        results, and always before the map ends. After a kill -9, you pay twice at most for the calls that were running
-        and for the 200 results that may not have been recorded yet. Failures are not recorded. If a result cannot be
-        recorded, it is yielded, and then the map fails with TypeError; a Caller logs the first such error and
-        continues. While the database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map
-        fails with SharedUnavailable.""",
+        make these calls again: a path or URL, or a Shared. A path stands for a Shared with that path, whose name is the
+        module and name of fn; if fn has changed since results were recorded, a UserWarning says so once. Items are
+        identified by `item_id`. Results are looked up in bulk, at most 1 s before the call. They are recorded after at
+        most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay twice for at most the calls
+        that were running and the results that were not recorded yet, of which there are at most 200. Failures are not
+        recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller logs
+        the first such error and continues. While the database is unavailable, no call starts; after the
+        `outage_timeout` of the Shared, the map fails with SharedUnavailable.""",
         check_remember, example='remember="run.db"',
     )  # fmt: skip
     setup: Callable[[], Any] | None = option(

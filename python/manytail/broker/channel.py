@@ -524,7 +524,8 @@ class Channel(Closable):
             return 0 if consumer is None else sum(effect[1] != CANCELLED for effect in consumer.buffer)
 
     def cancel(self) -> int:
-        """Cancel the consumer of consume(). Messages that consume() has not yielded are requeued. Returns 0."""
+        """Cancel the consumer that consume() started. Messages that consume() has not yielded are requeued. Returns
+        0."""
         consumer = self._generator
         if consumer is not None:
             self.basic_cancel(consumer.tag)

@@ -49,7 +49,7 @@ class Connection(Closable):
     """A connection to a broker of this process. It has channels and timers.
 
     Create it with Broker.connect(): callbacks then run in a thread pool. Or use BlockingConnection. You may call every
-    method from any thread. Calls that need an open connection raise ConnectionWrongStateError on a closed one."""
+    method from any thread. Methods that need an open connection raise ConnectionWrongStateError if it is closed."""
 
     wrong_state = exceptions.ConnectionWrongStateError
     basic_nack_supported = basic_nack = True
@@ -82,7 +82,8 @@ class Connection(Closable):
 
     # --------------------------------------------------------------------------------------------------------- channels
     def channel(self, channel_number: int | None = None) -> Channel:
-        """Open a channel with that number, or with the lowest free one. Numbers are 1 to 65,535."""
+        """Open a channel with the given number, or if none is given, with the lowest free one. Numbers are 1 to
+        65,535."""
         asked = None if channel_number is None else int(channel_number)
         with self._runtime:
             self._check_open()

@@ -153,13 +153,13 @@ class _WithMessages:
 
 
 class UnroutableError(_WithMessages, AMQPChannelError):
-    """A mandatory message reached no queue. `messages` contains it. Raised after confirm_delivery() only."""
+    """A mandatory message reached no queue. `messages` contains it. It is raised only after confirm_delivery()."""
 
     sentence = "{} mandatory message(s) reached no queue"
 
 
 class NackError(_WithMessages, AMQPChannelError):
-    """A full queue with x-overflow=reject-publish refused the message. Raised after confirm_delivery() only."""
+    """A full queue with x-overflow=reject-publish refused the message. It is raised only after confirm_delivery()."""
 
     sentence = "the message was refused, {} returned"
 

@@ -1,4 +1,4 @@
-"""Method, the frame around an answer, in the module where pika has it. Nothing is sent, so there are no other
+"""Method, the frame that contains an answer, in the module where pika has it. Nothing is sent, so there are no other
 frames."""
 
 from manytail.broker.spec import Method

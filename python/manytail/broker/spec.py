@@ -1,5 +1,5 @@
 """The objects that a program gets from the broker, with the names of pika.spec: the properties of a message, and the
-AMQP methods that come with messages and answers."""
+AMQP methods that accompany messages and answers."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Caller(Generic[_T, _R]):
     def submit(self, item: _T) -> Future[_R]:
         """Submit an item and return a Future. Waits while max_in_flight items are unfinished. If you cancel the future
         before its call starts, the item is skipped. Callbacks of the future run in a worker or in a separate thread.
-        Raises RuntimeError if the Caller has ended."""
+        Raises RuntimeError if the Caller is closed or has failed."""
         runner = self._begun()
         call = _made(self._plan, self._context, runner, item, FutureCall)
         try:

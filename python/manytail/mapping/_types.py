@@ -247,7 +247,7 @@ class BreakerOpen(ManytailError):
 
 
 class TooManyFailures(ManytailError):
-    """More than `max_failures` items failed. `__cause__` is the error of the last one."""
+    """More than `max_failures` items failed. `__cause__` is the error of the last of them."""
 
     __module__ = "manytail"
 
