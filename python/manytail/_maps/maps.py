@@ -26,8 +26,10 @@ from functools import partial
 from itertools import count, islice
 from types import CoroutineType
 from typing import Any, Literal, Self, TypeVar
+from weakref import WeakSet
 
 from manytail import _checks
+from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter, display_of
 from manytail._timings import now
 
@@ -465,12 +467,21 @@ class Results(Iterator[_R]):
     it, which ends the map.
 
     After the first exception from `next` it has no more results. One thread at a time takes results; `stop`, `close`
-    and `stats` are for any. All methods except `stop` and `stats` may block."""
+    and `stats` are for any. In a forked child `next` and `stats` raise RuntimeError, and `close` does nothing. All
+    methods except `stop` and `stats` may block."""
 
     def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
+        self._is_parents = False  # this process is a child that was forked since: the map runs in the parent alone
         self._driver = driver = plan.driver()
         self._meter = meter_of(plan, driver, values)
         self._results: Iterator[_R] = taking(plan, driver, self._meter, values)
+        if not plan.options.inline:
+            with_threads.add(self)
+
+    def leave(self) -> None:
+        """In a forked child: the threads are the parent's, and so are the results."""
+        parents.append(self._results)  # never freed: its end would wake threads that are not there
+        self._is_parents, self._results = True, Parents()
 
     def __iter__(self) -> Self:
         return self
@@ -487,13 +498,16 @@ class Results(Iterator[_R]):
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
         ones. Returns at once; also for a signal handler."""
-        self._driver.stop(keeps=True)
+        if not self._is_parents:
+            self._driver.stop(keeps=True)
 
     def close(self) -> None:
         """No further call starts, running calls are joined. Results not taken are dropped.
 
         RuntimeError: it is called by a function or the input of this map, for which it would wait."""
         driver = self._driver
+        if self._is_parents:
+            return
         if driver.runs_here():
             raise RuntimeError("close: called by a function or the input of the same map (expected: by another thread)")
         driver.stop(keeps=False)
@@ -502,8 +516,29 @@ class Results(Iterator[_R]):
 
     def stats(self) -> Stats:
         """Where the map stands."""
+        if self._is_parents:
+            next(self._results)  # raises
         seen: Stats = self._meter.seen()
         return seen
+
+
+class Parents(Iterator[Any]):
+    """What is taken in a forked child of a map of its parent."""
+
+    def __next__(self) -> Any:
+        raise RuntimeError("results of a map of the parent process (expected: a map that this process makes)")
+
+
+with_threads: WeakSet[Results[Any]] = WeakSet()
+parents: list[Any] = []
+
+
+def leave_all() -> None:
+    for results in list(with_threads):
+        results.leave()
+
+
+after_fork_in_child(leave_all)
 
 
 def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
