@@ -275,20 +275,28 @@ class Intake(Driver):
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def read(self, most: float) -> None:
-        window = self.scheduler.window
-        self._let_in = int(most) - window.arrived
-        if self.line and self._let_in > 0:
-            items: list[Item] = []
-            while self.line and self._let_in > 0:
-                item = self.line.popleft()
-                items.append(item)
-                self._let_in -= 1
-                if item.entry is not None:
-                    item.entry.set()
-            self.inbox.append(items)
-        elif self.finishing and not self.line and not self._input_over:
+        self._let_in = int(most) - self.scheduler.window.arrived
+        self._admit()
+        if self.finishing and not self.line and not self._input_over:
             self._input_over = True
             self.inbox.append(InputEnded(None))
+
+    def _admit(self) -> None:
+        """Let in what the window has room for."""
+        items: list[Item] = []
+        while self.line and self._let_in > 0:
+            item = self.line.popleft()
+            items.append(item)
+            self._let_in -= 1
+            if item.entry is not None:
+                item.entry.set()
+        if items:
+            self.inbox.append(items)
+
+    def _handle(self) -> None:
+        if self.line and not self.halted:  # else it takes another step
+            self._admit()
+        super()._handle()
 
     def _carry_out(self, effects: Any) -> None:
         if effects.emit:
