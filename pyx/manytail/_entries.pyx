@@ -726,7 +726,8 @@ cdef class EntryQueue(Root):
                     and self.ttl == 0 and headers is None and ttl is None and group is None:
                 self.put_runs(tuple(items), deadline, priority, origin, &n)
             else:
-                for item in items:
+                # By its iterator: Cython walks a list by number, and fails if another thread makes it shorter.
+                for item in iter(items):
                     self.put_one(item, deadline, headers, priority, ttl, delay, group, origin)
                     n += 1
         except (Full, ShutDown, KeyboardInterrupt) as stopped:

@@ -70,7 +70,9 @@ cdef int open_int64(object source, Py_buffer *view, bint writable) except -1:
         PyObject_GetBuffer(source, view, PyBUF_FORMAT | PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
     except (TypeError, ValueError, BufferError) as error:
         raise TypeError(f"{expected}, not {type(source).__name__}: {error}") from None
-    if view.ndim == 1 and is_int64(view.format, view.itemsize):
+    if view.ndim == 1 and view.shape != NULL and is_int64(view.format, view.itemsize):
+        if view.strides == NULL:        # as ctypes leaves it, whatever was asked for: the items lie side by side
+            view.strides = &view.itemsize
         return 0
     found = f"{view.ndim} dimension(s) of {(<bytes>view.format).decode() if view.format else 'B'!r}"
     PyBuffer_Release(view)

@@ -3,6 +3,7 @@
 The `new` fixture tests everything else together with MultiQueue.
 """
 import asyncio
+import ctypes
 import functools
 import itertools
 import operator
@@ -154,6 +155,7 @@ BUFFERS = {
     "every second": lambda numpy, items: numpy.repeat(numpy.array(items, dtype=numpy.int64), 2)[::2],
     "reversed": lambda numpy, items: numpy.array(items[::-1], dtype=numpy.int64)[::-1],
     "a column": lambda numpy, items: numpy.stack([numpy.array(items, dtype=numpy.int64)] * 3, axis=1)[:, 1],
+    "ctypes": lambda numpy, items: (ctypes.c_int64 * len(items))(*items),  # says nothing of its strides
 }
 SIZES = [0, 1, 61, 62, 63, 64, 65, 127, 128, 5000]
 
@@ -302,6 +304,7 @@ INTO = {
     "numpy": lambda numpy, n: numpy.full(n, -1),
     "every second": lambda numpy, n: numpy.full(2 * n, -1)[::2],
     "reversed": lambda numpy, n: numpy.full(n, -1)[::-1],
+    "ctypes": lambda numpy, n: (ctypes.c_int64 * n)(*[-1] * n),
 }
 
 
