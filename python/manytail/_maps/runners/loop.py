@@ -250,6 +250,7 @@ class Coroutines(Driver):
         worker = Worker(asyncio.current_task())  # type: ignore[arg-type]
         ready, running, inbox, times = self._ready, self._running, self.inbox, self._times
         batched = self.scheduler.batched
+        self._tasks.add(worker.task)  # an eager task is here before `_add_workers` has it
         self.hold()
         calls, turn_began = 0, now()
         while True:
