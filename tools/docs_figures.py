@@ -35,13 +35,13 @@ LINES = [
 ]
 # Rows of docs/comparison.md, and what it calls them. Coroutines have rows of the same names with -async behind.
 BESIDE = {
-    "beside-no-op": "microseconds of processor time for an item whose call returns at once, 16 at once; less is better",
-    "beside-equal": "calls a second, each of 10 ms, 64 at once; more is better",
-    "beside-tail": "calls a second, of which one in a hundred takes 500 ms; more is better",
-    "beside-429": "seconds for 300 calls, 64 at once, of an API that answers 100 a second; less is better",
-    "beside-memory": "MB that the process grows by while a million results are taken one by one; less is better",
+    "beside-no-op": "microseconds of processor time for an item whose call returns at once, 16 at once; lower is better",
+    "beside-equal": "calls a second, each of 10 ms, 64 at once; higher is better",
+    "beside-tail": "calls a second, of which one in a hundred takes 500 ms; higher is better",
+    "beside-429": "seconds for 300 calls, 64 at once, to an API that answers 100 a second; lower is better",
+    "beside-memory": "MB that the process grows by while a million results are taken one by one; lower is better",
 }
-SPARK = {"spark-long-tail": "rows a second, of which one in a hundred takes 500 ms; more is better"}
+SPARK = {"spark-long-tail": "rows a second, of which one in a hundred takes 500 ms; higher is better"}
 # In the row of refused calls the standard library's ways need a loop around the call.
 WITH_A_LOOP = {
     "ThreadPoolExecutor.map": "ThreadPoolExecutor.map and a loop",

@@ -20,7 +20,7 @@ class IndexMultiQueue(MultiQueue[_K, int]):
 
     It has all methods of MultiQueue. put_many of its sub-queues also accepts int64 buffers (numpy arrays, memoryviews)
     and Arrow Int64 arrays without nulls. Raises OverflowError for an int of more than 64 bits, and TypeError for any
-    other item. The algorithm, its source and the locks are those of MultiQueue.
+    other item. It uses the same algorithm and locking as MultiQueue (see there for the source).
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))

@@ -172,9 +172,9 @@ class KeyedExecutor(Executor):
         return _map(self, self._workers.max_workers, fn, iterables, timeout, order, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls: submit raises RuntimeError, even one that is already waiting. Paused lanes are resumed.
-        Pending calls still run; with cancel_futures=True they are cancelled. wait=True waits until all calls and
-        threads have ended; in one of these threads it raises RuntimeError."""
+        """Accept no more calls: submit raises RuntimeError, and so does a submit that is already waiting. Paused lanes
+        are resumed. Pending calls still run; with cancel_futures=True they are cancelled. wait=True waits until all
+        calls and threads have ended; in one of these threads it raises RuntimeError."""
         self._workers.end(cancel_futures)
         if wait:
             if self._workers.pool.serves():  # not `threads`: that does not have the thread of a first call yet

@@ -44,7 +44,7 @@ class LifoQueue(Queue[_T]):
 
 
 class PriorityQueue(Queue[_T]):
-    """A Queue whose smallest item is taken first, by `<`. Items are often tuples (priority, data)."""
+    """A Queue that returns its smallest item first, compared with `<`. Items are often tuples (priority, data)."""
 
     def _init(self, maxsize: int) -> None:
         self.queue = []

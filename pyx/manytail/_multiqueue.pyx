@@ -972,11 +972,11 @@ cdef class SubQueue(Root):
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many there were.
 
-        The items of a list or tuple (for an IndexMultiQueue, of an int64 buffer or Arrow array) become visible to
-        getters together, as many as fit. Any other iterable is read one item at a time. timeout applies to the whole
-        call. If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item,
-        the exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items
-        before that point have been put."""
+        Of a list or tuple (for an IndexMultiQueue, an int64 buffer or Arrow array), as many items as fit become visible
+        to getters at the same moment. Any other iterable is read one item at a time. timeout applies to the whole call.
+        If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item, the
+        exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items before
+        that point have been put."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         cdef Int64s run
         try:

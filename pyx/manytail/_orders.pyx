@@ -29,7 +29,8 @@ cdef class PriorityEntryQueue(EntryQueue):
     levels: the number of priorities, 10 by default. mapping="jms", the default: as in AMQP 0-10 and JMS; with fewer
     than 10 levels, several of the lowest priorities share a level, and so do several of the highest. mapping="direct":
     level = min(max(priority, 0), levels - 1). Raises ValueError if levels is < 1 or > 65535 or the mapping is unknown,
-    and TypeError if levels is not an int. Other options, locks and the source are those of EntryQueue."""
+    and TypeError if levels is not an int. It has the same other options, locking and algorithm as EntryQueue (see there
+    for the source)."""
     def __init__(self, name="", *, levels=10, mapping="jms", **options):
         cdef int64_t n = int_argument("levels", levels, "an int from 1 to 65535")
         cdef int r
@@ -55,10 +56,11 @@ cdef class LastValueQueue(EntryQueue):
     """LastValueQueue(name="", *, key, **options)\n--\n
     An EntryQueue that keeps only the last entry of each key: a put removes the older entry of the same key.
 
-    key: a function of the item, called once per put, without a lock. Its result must be hashable; an entry with the key
-    None is never replaced. If a subscription holds the older entry, it is dropped when it is released.
+    key: a function of the item, called once per put, while no lock is held. Its result must be hashable; an entry with
+    the key None is never replaced. If a subscription holds the older entry, it is dropped when it is released.
     QueueStats.dropped counts replaced entries. A replacement needs no free slot in a full queue. Raises TypeError if
-    key is not callable. Other options, locks and the source are those of EntryQueue."""
+    key is not callable. It has the same other options, locking and algorithm as EntryQueue (see there for the
+    source)."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key: {key!r} (expected: a callable of an item)")
@@ -78,10 +80,9 @@ cdef class SortedEntryQueue(EntryQueue):
     """SortedEntryQueue(name="", *, key, **options)\n--\n
     An EntryQueue that is sorted by a key, in ascending order. Entries with equal keys keep their order of arrival.
 
-    key: a function of the item, called once per put, without a lock. A put makes O(log n) comparisons. If key or `<`
-    raises, put raises that error and puts nothing. Raises TypeError if key is not callable. Other options and locks are
-    those of EntryQueue.
-    Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
+    key: a function of the item, called once per put, while no lock is held. A put makes O(log n) comparisons. If key or
+    `<` raises, put raises that error and puts nothing. Raises TypeError if key is not callable. The other options and
+    the locking are the same as in EntryQueue. Source: binary search in a two-level B+ tree (_eq_sorted.pxd)."""
     def __init__(self, name="", *, key, **options):
         if not callable(key):
             raise TypeError(f"key: {key!r} (expected: a callable of an item)")

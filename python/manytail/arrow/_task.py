@@ -85,7 +85,7 @@ class Host:
 
 @dataclass(frozen=True)
 class ArrowMap:
-    """A map that has no input yet: the checked arguments of `map_arrow`."""
+    """A map that has no input yet, with the validated arguments of `map_arrow`."""
 
     fn: Callable[..., Any]
     options: Options

@@ -19,8 +19,8 @@ Convert = Callable[[Any], Any]
 
 
 class PythonType(pa.ExtensionType):  # type: ignore[misc]
-    """An Arrow type whose Python values are made by an engine, such as the Rows of Spark. Its columns are stored as
-    columns of the type `storage`.
+    """An Arrow type whose Python values are made by an engine, such as the Rows of Spark. Its columns are stored with
+    the Arrow type `storage`.
 
     to_python converts a value of `storage` to a value of this type. from_python converts what a function returned to a
     value of `storage`; if it raises, the result does not fit, and `expected` says what would fit. pyarrow has only a

@@ -1,5 +1,5 @@
-"""Method, the frame that contains an answer, in the module where pika has it. Nothing is sent, so there are no other
-frames."""
+"""Contains `Method`, the frame that holds a reply, under the same module name as in pika. Nothing is sent, so there are
+no other frames."""
 
 from manytail.broker.spec import Method
 

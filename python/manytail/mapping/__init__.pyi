@@ -66,15 +66,16 @@ def concurrent_map(
     start, most), and the map finds out. It begins with `start` calls (by default `least`) and doubles the number after
     each round of successes, until the first refusal. A refusal is a deferral, a timeout or a failure that is retried.
     From then on, each round of successes adds one, and a refusal halves the number, at most once in the time that one
-    call takes. A round counts only if all workers were busy and calls were waiting for nothing but a worker. Options
-    that depend on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the
-    thread that takes the results, and no thread is started. The timeout and the deadline of a plain function are then
-    checked only when it returns, and options that depend on `workers` treat it as 1.
+    call takes. A round counts only if all workers were busy and calls were waiting only for a free worker. Options that
+    depend on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread
+    that takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
+    only when it returns, and options that depend on `workers` treat it as 1.
     max_in_flight: the maximum number of items taken from the input and not yet yielded. None: the limit begins at 4 x
-    workers x batch. It doubles whenever a worker is idle only because the other items are waiting for an earlier item,
-    for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch if that is more;
-    because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it grow, and it does not
-    grow while the waiting items and results occupy 256 MB, measured by their nbytes or sys.getsizeof.
+    workers x batch. It doubles whenever a worker is idle because all items in the window are finished, or wait for an
+    earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch if
+    that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it grow,
+    and it stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or
+    sys.getsizeof.
     order: the order of the results. "input": the order of the items. "key": the order of the items within each key;
     results of different keys may overtake each other. "completion": the order in which calls finish. With "input" and
     "key", a slow item delays the results that come after it, but other calls continue.
@@ -99,8 +100,8 @@ def concurrent_map(
     fails with DeadlineExceeded, and the rest of the input is read without making any calls. None: no limit.
     retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
     what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
-    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
-    an attempt.
+    occupies no worker, and starts before new items with the same key and priority. RetryLater defers an item without
+    using up an attempt.
     breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
     call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     errors: what happens to an item that fails for good. "raise": no further call starts; the results before it are
@@ -132,8 +133,8 @@ def concurrent_map(
     no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
-    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
-    close() method, if it has one.
+    loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
+    its close() method, if it has one.
     progress: True shows a line of progress. A function is called with a Stats at most 5 times a second, and once at the
     end.
 
@@ -328,8 +329,8 @@ class Caller(Generic[_T, _R]):
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
     retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
     what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
-    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
-    an attempt.
+    occupies no worker, and starts before new items with the same key and priority. RetryLater defers an item without
+    using up an attempt.
     breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
     call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
@@ -354,8 +355,8 @@ class Caller(Generic[_T, _R]):
     no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
-    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
-    close() method, if it has one.
+    loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
+    its close() method, if it has one.
 
     Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
     Caller itself fails, for example because its database is gone, all items fail with that error, and submitting more
@@ -454,8 +455,8 @@ class AsyncCaller(Generic[_T, _R]):
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
     retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
     what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
-    occupies no worker, and starts before new items of its key and priority. RetryLater defers an item without using up
-    an attempt.
+    occupies no worker, and starts before new items with the same key and priority. RetryLater defers an item without
+    using up an attempt.
     breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
     call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
@@ -480,8 +481,8 @@ class AsyncCaller(Generic[_T, _R]):
     no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
-    loop. If it returns a context manager, that is entered, and exited at the end. Any other object is closed with its
-    close() method, if it has one.
+    loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
+    its close() method, if it has one.
 
     Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for the
     database of `remember` and `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits in the

@@ -170,7 +170,7 @@ class Options:
         out. It begins with `start` calls (by default `least`) and doubles the number after each round of successes,
         until the first refusal. A refusal is a deferral, a timeout or a failure that is retried. From then on, each
         round of successes adds one, and a refusal halves the number, at most once in the time that one call takes. A
-        round counts only if all workers were busy and calls were waiting for nothing but a worker. Options that depend
+        round counts only if all workers were busy and calls were waiting only for a free worker. Options that depend
         on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread that
         takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
         only when it returns, and options that depend on `workers` treat it as 1.""",
@@ -180,11 +180,11 @@ class Options:
     )  # fmt: skip
     max_in_flight: int | None = option(
         "int | None", None, """the maximum number of items taken from the input and not yet yielded. None: the limit
-        begins at 4 x workers x batch. It doubles whenever a worker is idle only because the other items are waiting for
-        an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch
-        if that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it
-        grow, and it does not grow while the waiting items and results occupy 256 MB, measured by their nbytes or
-        sys.getsizeof.""",
+        begins at 4 x workers x batch. It doubles whenever a worker is idle because all items in the window are
+        finished, or wait for an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000,
+        or 4 x workers x batch if that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow
+        consumer never makes it grow, and it stops growing while the waiting items and results occupy 256 MB or more,
+        according to nbytes or sys.getsizeof.""",
         optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; submitting
         more waits. None: 10,000, or workers x batch if that is more.""", example="max_in_flight=100",
     )  # fmt: skip
@@ -242,8 +242,8 @@ class Options:
     retry: Retry = option(
         "int | Retry", 0, """how many times a failed call is made again: a number, or a Retry, which also says for which
         errors and after what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
-        its next attempt occupies no worker, and starts before new items of its key and priority. RetryLater defers an
-        item without using up an attempt.""",
+        its next attempt occupies no worker, and starts before new items with the same key and priority. RetryLater
+        defers an item without using up an attempt.""",
         policy, of=Retry, low=0, example="retry=Retry.http()",
     )  # fmt: skip
     breaker: Breaker | None = option(
@@ -306,7 +306,7 @@ class Options:
     setup: Callable[[], Any] | None = option(
         "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
         or a connection. It is called once per worker thread, before the first call of that thread; for an `async def`
-        fn, it is called once, in the event loop. If it returns a context manager, that is entered, and exited at the
+        fn, it is called once, in the event loop. If it returns a context manager, it is entered first and exited at the
         end. Any other object is closed with its close() method, if it has one.""",
         optional_function, example="setup=httpx.Client",
     )  # fmt: skip

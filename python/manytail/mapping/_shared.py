@@ -29,8 +29,8 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Shared:
-    """A SQL database and a name in it. All maps, tasks, processes and machines that use the same name share recorded
-    results (`remember=`) and limits (`shared=`).
+    """A SQL database, and a name for what is stored in it. All maps, tasks, processes and machines that use the same
+    name share recorded results (`remember=`) and limits (`shared=`).
 
     where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it needs no
     installation. Or `postgresql://user@host/database` for several machines; it needs `pip install

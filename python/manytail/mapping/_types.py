@@ -182,10 +182,10 @@ class Stats(NamedTuple):
 
     done: finished items, including failed ones. in_flight: items taken from the input and not yet yielded. calls:
     finished calls, including retries and deferred ones. retried, deferred: how many times items were retried and
-    deferred. remembered: items that needed no call, because they got a recorded result or that of an equal item.
-    workers: the number of concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds: since
-    the start. waited: from reading an item to the start of its last call. ran: the durations of calls. spent: what
-    calls cost, by the names given to `Delivery.spent`.
+    deferred. remembered: items that needed no call, because a recorded result, or the result of an equal item, was
+    used. workers: the number of concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds:
+    since the start. waited: from reading an item to the start of its last call. ran: the durations of calls. spent:
+    what calls cost, keyed by the names passed to `Delivery.spent`.
     """
 
     done: int = 0

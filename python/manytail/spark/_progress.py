@@ -279,7 +279,8 @@ def progress(spark: SparkSession, address: str | None = None) -> Live:
     Returns
     -------
     context manager
-        Its value has `seen()`: done, failed, in_flight, retried, deferred and remembered, summed over all tasks.
+        Yields an object whose `seen()` returns done, failed, in_flight, retried, deferred and remembered, summed over
+        all tasks.
 
     Raises
     ------

@@ -78,8 +78,8 @@ def map_concurrent(
         `fn(rows)` gets a list of up to this many rows of one key and returns a sequence with one result for each.
     limits : Rate, Budget, Concurrency, or a list of them
         With `shared`, a limit applies to all tasks, jobs and clusters that use its name. Without it, pass
-        `per_task=True`: each task then has its own limit. The cost is a numeric column (a name or a Column) >= 0. A
-        null or any other value makes the row fail.
+        `per_task=True`: each task then has its own limit. The cost is a numeric column (a name or a Column) whose
+        values are >= 0. A null or any other value makes the row fail.
     dedup : int
         Rows that are equal in all columns, or in `item_id`, share one call while it runs; later equal rows get its
         result, if it is among those of the last `dedup` calls.

@@ -1,4 +1,4 @@
-"""`Retry(within=...)`: no attempt of an item starts later than that after its first one did. The item fails with its
+"""`Retry(within=...)`: no attempt at an item starts later than that after its first one did. The item fails with its
 last error, at its turn at the latest; the scheduler fails it at once if its next attempt would be due too late."""
 
 from __future__ import annotations
