@@ -24,12 +24,20 @@ def by(check: Callable[..., Any], **more: Any) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------- values
+def shown(value: Any) -> str:
+    """Its repr. Where that raises, what it is: Python refuses to write an int of thousands of digits."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"<{type(value).__qualname__}>"
+
+
 def bad_value(option: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{option}: {value!r} (expected: {expected})")
+    return ValueError(f"{option}: {shown(value)} (expected: {expected})")
 
 
 def bad_type(option: str, value: Any, expected: str) -> TypeError:
-    return TypeError(f"{option}: {value!r} of type {type(value).__qualname__} (expected: {expected})")
+    return TypeError(f"{option}: {shown(value)} of type {type(value).__qualname__} (expected: {expected})")
 
 
 def whole(option: str, value: Any, low: int) -> int:

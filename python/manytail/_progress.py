@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 log = logging.getLogger("manytail")
@@ -63,7 +64,8 @@ class Meter:
         except (KeyboardInterrupt, SystemExit):  # they end the map
             raise
         except BaseException:
-            log.warning("progress: the function raised", exc_info=True)
+            with suppress(Exception):  # of a handler, which may write to a standard error that is broken
+                log.warning("progress: the function raised", exc_info=True)
 
 
 def display_of(progress: Any, items: Any) -> Callable[[Any], None] | None:
@@ -80,16 +82,26 @@ def display_of(progress: Any, items: Any) -> Callable[[Any], None] | None:
         tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
         known = "console" if sys.platform == "win32" else "dumb"  # Windows sets no TERM
-        return draw if sys.stderr.isatty() and os.environ.get("TERM", known) != "dumb" else None
-    bar = tqdm(total=_length(items), unit="item")
+        return draw if _is_terminal() and os.environ.get("TERM", known) != "dumb" else None
+    try:
+        bar = tqdm(total=_length(items), unit="item")
+    except Exception:  # of standard error
+        return None
 
     def show(seen: Any) -> None:
-        if not _can_write():
-            return
-        bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
-        bar.update(seen.done - bar.n)
+        with suppress(Exception):
+            if _can_write():
+                bar.set_postfix(failed=seen.failed, in_flight=seen.in_flight, refresh=False)
+                bar.update(seen.done - bar.n)
 
     return show
+
+
+def _is_terminal() -> bool:
+    try:
+        return bool(sys.stderr.isatty())
+    except Exception:  # of a stream that somebody has put there
+        return False
 
 
 def _can_write() -> bool:
@@ -107,8 +119,9 @@ def _length(items: Any) -> int | None:
 
 
 def draw(seen: Any) -> None:
-    """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences."""
-    if not _can_write():  # closed meanwhile
-        return
+    """Rewrite the line. Spaces end it: a cell of a notebook and the console of Windows know no escape sequences. If
+    standard error cannot take it, there is no line: an error of it must not end the map."""
     line = f"{seen.done} done, {seen.failed} failed, {seen.in_flight} in flight, {seen.rate:.1f}/s"
-    print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
+    with suppress(Exception):
+        if _can_write():  # not closed meanwhile
+            print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)

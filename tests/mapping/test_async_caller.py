@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import random
+import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from support.counts import part
 from support.maps import LoopGate, in_callers_loops, in_each_loop, until
 from support.threads import DEADLINE, wait_until
 
-from manytail import AsyncCaller, Batch, Breaker, Concurrency, Rate, Retry
+from manytail import AsyncCaller, Batch, Breaker, Concurrency, Rate, Retry, Shared
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 LONG_LINGER = 10 * DEADLINE
@@ -245,6 +247,51 @@ def test_a_loop_that_ends_before_the_caller_leaves_nothing(run: Run) -> None:
     del caller
     gc.collect()
     wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("manytail-")])
+
+
+async def called_once() -> AsyncCaller[int, int]:
+    caller = AsyncCaller(double)
+    assert await caller(1) == 2
+    return caller
+
+
+@in_callers_loops
+def test_aclose_in_another_loop_is_refused_at_once_and_changes_nothing(run: Run) -> None:
+    """It could not be awaited there. The Caller goes on in its own loop."""
+    expected = "the AsyncCaller was first called in another loop (expected: in the same one)"
+    with closing(asyncio.new_event_loop()) as loop:
+        caller = loop.run_until_complete(called_once())
+        for cancels in (False, True):
+            with pytest.raises(RuntimeError, match=f"^{re.escape(expected)}$"):
+                run(asyncio.wait_for(caller.aclose(cancel=cancels), DEADLINE))
+        assert loop.run_until_complete(caller(2)) == 4
+        loop.run_until_complete(caller.aclose())
+
+
+@in_callers_loops
+@pytest.mark.parametrize("cancels", [False, True])
+def test_aclose_after_the_end_of_the_loop_drops_what_is_left(run: Run, cancels: bool, tmp_path: Path) -> None:
+    begun = []
+
+    async def never(item: int) -> None:
+        begun.append(item)
+        await asyncio.Event().wait()
+
+    async def main() -> Any:
+        caller = AsyncCaller(never, workers=1, remember=Shared(tmp_path / "a.db", "never"))
+        tasks = [asyncio.ensure_future(caller(item)) for item in range(2)]
+        await until(lambda: begun == [0])
+        return caller, tasks
+
+    loop = asyncio.new_event_loop()
+    caller, tasks = loop.run_until_complete(main())
+    loop.close()
+    for _ in range(2):
+        run(asyncio.wait_for(caller.aclose(cancel=cancels), DEADLINE))
+    assert not caller._runner.open
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("manytail-")])
+    for task in tasks:
+        task._log_destroy_pending = False  # they belong to the loop that this test closed too early
 
 
 @in_each_loop

@@ -74,6 +74,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"timeout": 0}, ValueError, "timeout: 0 (expected: seconds, a number > 0)"),
     ({"timeout": -1.5}, ValueError, "timeout: -1.5 (expected: seconds, a number > 0)"),
     ({"timeout": 10**400}, ValueError, "timeout: 10000"),
+    ({"timeout": 10**5000}, ValueError, "timeout: an int of 16610 bits (expected: seconds, a number > 0)"),
     ({"weights": {"a": 1 << 32}, "key": str}, ValueError, "weights['a']: 4294967296 (expected: an int <= 4294967295)"),
     ({"workers": 0}, ValueError, "workers: 0 (expected: an int >= 1, (least, most) or (least, s"),
     ({"workers": True}, TypeError, "workers: True of type bool (expected: an int >= 1, (least, most) or "),
@@ -111,6 +112,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"fatal": 1}, TypeError, "fatal: 1 of type int (expected: "),
     ({"fatal": (int,)}, TypeError, "fatal: (<class 'int'>,) of type tuple (expected: "),
     ({"remember": ":memory:"}, ValueError, "remember: an SQLite database in memory (expected: the path of a SQLite"),
+    ({"remember": "a\0b"}, ValueError, "remember: a path with a null character (expected: the path of a SQLite file"),
     ({"remember": "mysql://host/db"}, ValueError, "remember: a URL of 'mysql' (expected: the path of a SQLite file,"),
     ({"item_id": "id"}, TypeError, "item_id: 'id' of type str (expected: a callable that takes one argument)"),
 ]

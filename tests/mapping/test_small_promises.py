@@ -3,19 +3,33 @@
 import asyncio
 import io
 import json
+import logging
 import re
 import sys
 import urllib.error
 from collections.abc import AsyncIterator
+from contextlib import closing
 from email.message import Message
 from functools import partial
 from typing import Any
 
 import pytest
+import trio
 from support.process import run_script
 from support.threads import DEADLINE, wait_until
 
-from manytail import AsyncCaller, Budget, Caller, Concurrency, Delivery, Rate, Retry, aconcurrent_map, concurrent_map
+from manytail import (
+    AsyncCaller,
+    Budget,
+    Caller,
+    Concurrency,
+    Delivery,
+    Rate,
+    Retry,
+    RetryLater,
+    aconcurrent_map,
+    concurrent_map,
+)
 
 
 async def double(item: int) -> int:
@@ -124,6 +138,145 @@ def test_progress_without_a_standard_error_shows_nothing(monkeypatch, broken, wo
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
     assert list(concurrent_map(str, [1, 2], progress=True, workers=workers)) == ["1", "2"]
+
+
+class Odd(io.StringIO):
+    """A standard error of a terminal, one of whose methods raises."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+        setattr(self, method, self._fail)
+
+    def isatty(self) -> bool:
+        return True
+
+    def _fail(self, *text: str) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("method", ["write", "flush", "isatty"])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("gone"), ValueError("closed"), UnicodeEncodeError("ascii", "x", 0, 1, "no"), RuntimeError("odd")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("workers", [2, "inline"])
+@pytest.mark.thread_unsafe(reason="replaces standard error")
+def test_a_standard_error_that_fails_does_not_end_a_map_with_progress(monkeypatch, method, error, workers):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Odd(method, error)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert list(concurrent_map(str, [1, 2], progress=True, workers=workers)) == ["1", "2"]
+
+
+@pytest.mark.parametrize("workers", [2, "inline"])
+@pytest.mark.thread_unsafe(reason="replaces standard error")
+def test_progress_with_a_standard_error_that_is_no_stream_shows_nothing(monkeypatch, workers):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    monkeypatch.setattr(sys, "stderr", object())
+    assert list(concurrent_map(str, [1, 2], progress=True, workers=workers)) == ["1", "2"]
+
+
+class FailsToLog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError("I/O operation on closed file")
+
+
+@pytest.mark.parametrize("workers", [2, "inline"])
+@pytest.mark.thread_unsafe(reason="adds a handler")
+def test_progress_that_raises_where_no_log_can_be_written_does_not_end_the_map(workers):
+    def show(seen: Any) -> None:
+        raise OSError("no screen")
+
+    log, handler = logging.getLogger("manytail"), FailsToLog()
+    log.addHandler(handler)
+    try:
+        assert list(concurrent_map(str, [1, 2], progress=show, workers=workers)) == ["1", "2"]
+    finally:
+        log.removeHandler(handler)
+
+
+# ---------------------------------------------------------------------------------------------------- numbers, loops
+HUGE = 10**5000  # Python refuses to write it out
+
+
+def give_huge(*item: Any) -> int:
+    return HUGE
+
+
+def fail(item: Any) -> None:
+    raise OSError(item)
+
+
+def spend(item: Any, delivery: Delivery) -> None:
+    delivery.spent(HUGE)
+
+
+def spend_by_name(item: Any, delivery: Delivery) -> None:
+    delivery.spent(tokens=HUGE)
+
+
+def defer(item: Any) -> None:
+    raise RetryLater(HUGE)
+
+
+@pytest.mark.parametrize(
+    ("fn", "options", "named"),
+    [
+        (str, {"limits": Budget(3, cost=give_huge)}, "cost"),
+        (fail, {"retry": Retry(2, backoff=give_huge)}, "backoff: for attempt 1"),
+        (defer, {}, "RetryLater.after"),
+        (spend, {"limits": Budget(3, cost=float)}, "spent"),
+        (spend_by_name, {}, "spent: tokens"),
+    ],
+    ids=["cost", "backoff", "RetryLater", "spent", "spent by name"],
+)
+def test_a_number_too_large_to_be_written_is_refused_with_the_name_of_what_gave_it(fn, options, named):
+    (outcome,) = concurrent_map(fn, [1], errors="return", **options)
+    assert type(outcome.error) is ValueError
+    assert str(outcome.error).startswith(f"{named}: an int of 16610 bits (expected: ")
+
+
+def test_a_value_whose_repr_raises_is_refused_with_its_type():
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("odd")
+
+    with pytest.raises(TypeError, match=r"^timeout: <.*Odd> of type .*Odd \(expected: seconds, a number > 0\)$"):
+        concurrent_map(str, [1], timeout=Odd())
+
+
+NEEDS_ASYNCIO = r"^no event loop of asyncio is running \(expected: asyncio, or anyio on asyncio\)$"
+
+
+def test_on_trio_a_map_and_a_caller_say_that_they_need_asyncio():
+    async def run_map() -> None:
+        async with aconcurrent_map(double, [1]) as results:
+            await anext(results)
+
+    async def call() -> None:
+        async with AsyncCaller(double) as caller:
+            await caller(1)
+
+    for coroutine in (run_map, call):
+        with pytest.raises(RuntimeError, match=NEEDS_ASYNCIO):
+            trio.run(coroutine)
+
+
+def test_a_map_that_is_closed_in_another_loop_refuses_that_and_goes_on():
+    results = aconcurrent_map(double, range(3))
+
+    async def take() -> int:
+        return await anext(results)
+
+    with closing(asyncio.new_event_loop()) as loop:
+        assert loop.run_until_complete(take()) == 0
+        with pytest.raises(RuntimeError, match=r"^the map was first called in another loop"):
+            asyncio.run(asyncio.wait_for(results.aclose(), DEADLINE))
+        assert [loop.run_until_complete(take()) for _ in range(2)] == [2, 4]
+        loop.run_until_complete(results.aclose())
 
 
 class Numbers:

@@ -1,12 +1,14 @@
 """`Shared` as a value: arguments, what repr and pickles show, and who imports what. No database is asked."""
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 from support.process import run_script
+from support.threads import DEADLINE
 
-from manytail import Shared
+from manytail import Shared, concurrent_map
 from manytail.mapping import _shared_database
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
@@ -23,6 +25,8 @@ def url_of_test() -> str:
     ("where", "wrong", "said"),
     [
         ("", ValueError, "in memory"),
+        ("a\0b", ValueError, "with a null character"),
+        ("sqlite:///a\0b", ValueError, "with a null character"),
         (":memory:", ValueError, "in memory"),
         (f"postgresql://user:{SECRET}@host:port/db", ValueError, "cannot be read"),
         (f"postgresql://user:{QUOTED}@host:port/db", ValueError, "cannot be read"),
@@ -83,6 +87,46 @@ def test_a_path_object_is_a_path_whatever_its_name(name, tmp_path):
     shared = Shared(tmp_path / name, "name")
     assert shared.remembered() == 0
     assert (tmp_path / name).exists()
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes and symbolic links of POSIX")
+@pytest.mark.parametrize(
+    ("make", "wrong", "said"),
+    [
+        (make_directory, IsADirectoryError, "is a directory"),
+        (make_pipe, ValueError, "is a device, a pipe or a socket"),
+        (make_loop, ValueError, "Too many levels of symbolic links"),
+    ],
+)
+def test_what_is_no_file_is_refused_where_it_is_named(make, wrong, said, tmp_path):
+    path = tmp_path / "a.db"
+    make(path)
+    for where in (path, str(path), f"sqlite:///{path}"):
+        with pytest.raises(wrong, match=rf"^where: .*{said} \(expected: a file for the SQLite database\)$"):
+            Shared(where, "name")
+        with pytest.raises(wrong, match=rf"^remember: .*{said} \(expected: a file for the SQLite database\)$"):
+            concurrent_map(make_pipe, [1], remember=where)
+    later = Shared(lambda: str(path), "name", outage_timeout=DEADLINE)  # it is asked where it is used
+    with pytest.raises(wrong, match=said):
+        later.remembered()
+
+
+def test_a_name_that_is_too_long_for_a_file_is_refused_in_a_short_message(tmp_path):
+    with pytest.raises(ValueError, match=r"^where: .* \(expected: a file for the SQLite database\)$") as caught:
+        Shared(tmp_path / ("x" * 5000), "name")
+    assert len(str(caught.value)) < 400
 
 
 def test_repr_and_pickle_show_no_password():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from manytail._sync import Held
 
 from . import _options
 from ._calls import Call, FutureCall, LoopCall, LoopCalls, ThreadCalls, WaitedCall
+from ._loop_event import running_loop
+from ._loop_runner import elsewhere
 from ._map import Plan, plan_of
 from ._runner import Runner, insist, no_step
 from ._types import Stats
@@ -219,13 +220,14 @@ class AsyncCaller(Generic[_T, _R]):
         self._meter: Meter
 
     def _begun(self) -> LoopCalls:
+        loop = running_loop()
         if self._runner is None:
             if self._closed:
                 raise RuntimeError("the AsyncCaller is closed")
             self._runner = self._context.copy().run(self._begin)
             self._meter = Meter(self._runner.stats)
-        elif self._runner.loop is not asyncio.get_running_loop():
-            raise RuntimeError("the AsyncCaller was first called in another loop (expected: in the same one)")
+        elif self._runner.loop is not loop:
+            raise RuntimeError(elsewhere("the AsyncCaller"))
         return self._runner
 
     def _begin(self) -> LoopCalls:
@@ -246,7 +248,10 @@ class AsyncCaller(Generic[_T, _R]):
 
     async def aclose(self, *, cancel: bool = False) -> None:
         """Like Caller.close. If you cancel it, everything that has not ended is cancelled, and the cancellation is
-        raised once everything has ended."""
+        raised once everything has ended. In another event loop than that of the first call, it raises RuntimeError; if
+        that loop is closed, it drops everything instead."""
+        if self._runner is not None:
+            self._runner.refuse_elsewhere("the AsyncCaller")
         self._closed = True
         if self._runner is not None:
             await self._runner.aclose(cancel)

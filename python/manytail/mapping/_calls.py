@@ -723,7 +723,8 @@ class LoopCalls(CallRunner, LoopRunner):
             self.hand_in(call, by)
             return await call.future
         except BaseException:
-            if call.future.cancel() or call.future.cancelled():
+            # A closed loop leaves nothing to cancel: it refuses the callbacks of the future.
+            if not self.loop.is_closed() and (call.future.cancel() or call.future.cancelled()):
                 self._gave_up(call)
             raise
         finally:
@@ -763,7 +764,13 @@ class LoopCalls(CallRunner, LoopRunner):
         self.coroutines.when_ended(partial(self.report, self._drop, True))
 
     async def aclose(self, cancel: bool) -> None:
-        """As `ThreadCalls.close`. A cancellation meanwhile cancels what has not ended."""
+        """As `ThreadCalls.close`. A cancellation meanwhile cancels what has not ended. In another loop, once this one
+        is closed, it drops everything: no task of a closed loop runs again, so none can be waited for."""
+        if self.loop.is_closed():
+            self.stop_threads()
+            self.open.clear()
+            self.direct.clear()
+            return
         if self.inside() is not None:
             raise RuntimeError("aclose: called by fn of the same AsyncCaller (expected: by another task)")
         self.end()

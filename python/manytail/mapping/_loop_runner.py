@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ._item import Item
-from ._loop_event import loop_event
+from ._loop_event import loop_event, running_loop
 from ._runner import Runner, insist
 from ._scheduler import Scheduler
 from ._workers import LoopWorkers
@@ -22,7 +22,7 @@ class LoopRunner(Runner):
 
     def __init__(self, scheduler: Scheduler, *arguments: Any, **keywords: Any) -> None:
         super().__init__(scheduler, *arguments, **keywords)
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         self.now = time.monotonic  # the clock of limits, which maps of other loops and threads may share
         self.output_changed = loop_event()
         self.read_next = loop_event()
@@ -123,6 +123,11 @@ class LoopRunner(Runner):
                 return
             self.locked(self.items_read, got, error)
 
+    def refuse_elsewhere(self, what: str) -> None:
+        """RuntimeError: this is called in another loop than its own, which is open. Nothing of it can be awaited."""
+        if not self.loop.is_closed() and self.loop is not running_loop():
+            raise RuntimeError(elsewhere(what))
+
     async def close(self, reader: asyncio.Task[None] | None = None) -> None:
         """Stop, and wait for all tasks. A cancellation or Ctrl-C meanwhile is raised when all have ended."""
         if self.loop.is_closed():  # its tasks never run again
@@ -168,6 +173,10 @@ class LoopRunner(Runner):
         await self.coroutines.ended()
         self.calls_ended()
         await self.flush()
+
+
+def elsewhere(what: str) -> str:
+    return f"{what} was first called in another loop (expected: in the same one)"
 
 
 def retrieve(task: asyncio.Task[Any] | None) -> None:

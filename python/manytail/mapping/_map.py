@@ -39,6 +39,7 @@ from ._idempotency import idempotency_key
 from ._inline_runner import InlineRunner
 from ._item import Item, ItemBatch, Work, batch_result, deliver_call, note_item
 from ._limits import Limit, checked_amount
+from ._loop_event import running_loop
 from ._loop_runner import LoopRunner
 from ._options import Option, Options
 from ._progress import InlineTicker, Ticker
@@ -685,7 +686,10 @@ class AsyncResults(AsyncIterator[_R]):
 
     async def aclose(self) -> None:
         """End now: no further call starts, coroutines are cancelled, and results that were not taken are dropped. If
-        you cancel it, the cancellation is raised when everything has ended."""
+        you cancel it, the cancellation is raised when everything has ended. In another event loop than that of the
+        first anext, it raises RuntimeError, unless that loop is closed."""
+        if self._run is not None:
+            self._run.runner.refuse_elsewhere("the map")
         self._over, self._items = True, None
         if self._run is not None:
             await self._run.close()
@@ -707,6 +711,7 @@ class _Run:
     """What runs of an AsyncResults, in the caller's loop."""
 
     def __init__(self, plan: Plan, items: Any, context: Context) -> None:
+        running_loop()  # first: its error leaves nothing begun
         scheduler = plan.scheduler()
         self.runner = runner = LoopRunner(scheduler, plan.call_with, memory=plan.memory())
         runner.context = context

@@ -131,8 +131,9 @@ def remembering(fn: Any, value: Any) -> Shared | None:
         shared = Shared(value, name)
         shared._fingerprint = fingerprint(fn)
         return shared
-    except ValueError as error:  # of an argument that the user has not named
-        raise ValueError(f"remember: {str(error).removeprefix('where: ')}") from None
+    except (ValueError, IsADirectoryError) as error:  # of an argument that the user has not named
+        kind = ValueError if isinstance(error, ValueError) else IsADirectoryError
+        raise kind(f"remember: {str(error).removeprefix('where: ')}") from None
 
 
 # ---------------------------------------------------------------------------------------------------- all options

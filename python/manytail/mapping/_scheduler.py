@@ -66,6 +66,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count, takewhile
 from typing import Any, NamedTuple
 
+from manytail._checks import shown
 from manytail._timings import Timings
 
 from ._admission import Admission, SharedAdmission
@@ -925,5 +926,5 @@ def _needed_per_key(options: Options) -> int:
 
 def _seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name}: {value!r} (expected: seconds, a finite number >= 0)")
+        raise ValueError(f"{name}: {shown(value)} (expected: seconds, a finite number >= 0)")
     return float(value)

@@ -42,7 +42,8 @@ class Shared:
 
     Its methods block while they query the database. Raises ValueError for a bad `where`, or if the tables are those of
     another version of manytail; PermissionError for a wrong password or missing rights; FileNotFoundError if the folder
-    of the file does not exist; SharedUnavailable if the database was unavailable for `outage_timeout` seconds.
+    of the file does not exist; IsADirectoryError if `where` is a directory; SharedUnavailable if the database was
+    unavailable for `outage_timeout` seconds.
     """
 
     __module__ = "manytail"
@@ -61,7 +62,7 @@ class Shared:
         keys, exactly. Its name is stored with `name`, which refuses another one. outage_timeout: seconds that the
         database may be away. In that time no call starts; after it SharedUnavailable fails the map.
 
-        ValueError, TypeError: bad arguments. ImportError: psycopg is not installed."""
+        ValueError, TypeError, IsADirectoryError: bad arguments. ImportError: psycopg is not installed."""
         begin(self)
         self._where = _checked(where)
         if not isinstance(name, str):
@@ -190,7 +191,9 @@ def _checked(where: Any) -> str | Callable[[], str]:
             raise ValueError("where: 'env:' without the name of an environment variable (expected: env:NAME)")
         return str(path)
     # An absolute path is no URL.
-    return _database(path if path is where or not path else os.path.abspath(path)).key()
+    database = _database(path if path is where or not path else os.path.abspath(path))
+    database.refuse_place()
+    return database.key()
 
 
 def _check_codec(value: Any) -> Any:

@@ -23,10 +23,12 @@ and locks in the process, which a child would take for its own.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
 import sqlite3
+import stat
 import sys
 import tempfile
 import threading
@@ -43,6 +45,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Held
 
+from ._errors import shortened
 from ._exit import steps
 
 if sys.platform != "win32":
@@ -96,6 +99,9 @@ class Database(ABC):
     def key(self) -> str:
         """What names this database with its options, in any working directory. It may hold a password."""
 
+    def refuse_place(self) -> None:  # noqa: B027 - a server has none
+        """Raise what no waiting solves and can be seen without connecting: something other than a file is there."""
+
     @abstractmethod
     def connect(self, wait: int) -> Any:
         """A new connection. wait: seconds that this may take."""
@@ -143,20 +149,36 @@ class Sqlite(Database):
     _NO_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 
     def __init__(self, file: str) -> None:
-        if not file or ":memory:" in file or file.startswith("file:") or "\0" in file:
+        if "\0" in file:
+            raise ValueError(f"where: a path with a null character (expected: {EXPECTED})")
+        if not file or ":memory:" in file or file.startswith("file:"):
             raise ValueError(f"where: an SQLite database in memory (expected: {EXPECTED})")
         self.shown = self.file = os.path.abspath(file)
 
     def key(self) -> str:
         return self.file
 
+    def refuse_place(self) -> None:
+        expected = "(expected: a file for the SQLite database)"
+        try:
+            mode = os.stat(self.file).st_mode
+        except UnicodeEncodeError:
+            raise ValueError(f"where: a path with characters that no file name can have {expected}") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+                raise ValueError(f"where: {shortened(self.file)}: {error.strerror} {expected}") from None
+            return  # no file yet, or no rights: `connect` says so, where that has not changed by then
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(f"where: {self.file!r} is a directory {expected}")
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"where: {self.file!r} is a device, a pipe or a socket {expected}")
+
     def connect(self, wait: int) -> sqlite3.Connection:
         """Raises first what waiting cannot solve: SQLite reports all of it alike."""
+        self.refuse_place()
         file = Path(self.file)
         if not file.parent.is_dir():
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
-        if file.is_dir():
-            raise IsADirectoryError(f"where: {self.file!r} is a directory (expected: a file for the SQLite database)")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
         connection = sqlite3.connect(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from manytail._checks import shown
 from manytail._sync import Held
 from manytail._values import initialised_repr
 from manytail.errors import ManytailError
@@ -138,9 +139,9 @@ class Delivery:
 
 def _amount(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: {value!r} of type {type(value).__qualname__} (expected: a finite number >= 0)")
+        raise TypeError(f"{name}: {shown(value)} of type {type(value).__qualname__} (expected: a finite number >= 0)")
     if not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name}: {value!r} (expected: a finite number >= 0)")
+        raise ValueError(f"{name}: {shown(value)} (expected: a finite number >= 0)")
     return float(value)
 
 
@@ -219,7 +220,7 @@ class RetryLater(ManytailError):
     __module__ = "manytail"
 
     def __init__(self, after: float = 1.0, message: str = "") -> None:
-        super().__init__(message or f"retry after {after!r} s")
+        super().__init__(message or f"retry after {shown(after)} s")
         self.after = after
         self.message = message
 
