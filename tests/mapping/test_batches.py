@@ -1,13 +1,14 @@
 """Batches and equal items in real threads and loops. What they promise about time is in tests/simulation."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.maps import Way, everywhere, mapped
+from support.maps import Way, asynchronous, everywhere, mapped
 
-from manytail import Batch, Delivery, Retry, Stats
+from manytail import AsyncCaller, Batch, Caller, Delivery, Retry, Stats
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process")
 
@@ -61,6 +62,79 @@ def test_a_result_that_does_not_fit_fails_all_items_and_is_not_tried_again(resul
     assert {type(failure.error) for failure in failures} <= {TypeError, ValueError}
     assert all(str(failure.error).startswith("batch: fn returned ") for failure in failures)
     assert calls == [[0, 1, 2]]
+
+
+def pops(items: list[int]) -> list[int]:
+    items.pop()
+    return [10 * item for item in items]
+
+
+def drains(items: list[int]) -> list[int]:
+    return [10 * items.pop(0) for _ in range(len(items))]
+
+
+def grows(items: list[int]) -> list[int]:
+    items.append(9)
+    return [10 * item for item in items]
+
+
+def clears(items: list[int]) -> list[int]:
+    items.clear()
+    return items
+
+
+def sorts(items: list[int]) -> list[int]:
+    items.sort()
+    return [10 * item for item in items]
+
+
+CHANGES: dict[Callable[[list[int]], list[int]], int] = {pops: 2, drains: 3, grows: 4, clears: 0, sorts: 3}
+
+
+@everywhere
+@pytest.mark.parametrize(("fn", "number"), CHANGES.items(), ids=[fn.__name__ for fn in CHANGES])
+def test_as_many_results_are_expected_as_fn_got_items_whatever_it_does_to_its_list(
+    mapped: Way, fn: Callable[[list[int]], list[int]], number: int
+) -> None:
+    outcomes = mapped(fn, range(3), batch=Batch(3, linger=3_600), errors="return")
+    assert [one.item for one in outcomes] == [0, 1, 2]
+    if number == 3:
+        assert [one.result for one in outcomes] == [0, 10, 20]
+        return
+    assert {str(one.error) for one in outcomes} == {
+        f"batch: fn returned {number} results (expected: a sequence of 3 results, one for each item)"
+    }
+    assert {type(one.error) for one in outcomes} == {ValueError}
+
+
+@everywhere
+def test_a_batch_is_called_again_with_the_items_that_it_had(mapped: Way) -> None:
+    calls: list[list[int]] = []
+
+    def fn(items: list[int]) -> list[int]:
+        calls.append(items.copy())
+        items.pop()
+        if len(calls) < 3:
+            raise OSError
+        return [0, 10, 20]
+
+    assert mapped(fn, range(3), batch=Batch(3, linger=3_600), retry=Retry(2, backoff=0)) == [0, 10, 20]
+    assert calls == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("fn", [pops, drains], ids=["pops", "drains"])
+def test_callers_expect_as_many_results_as_fn_got_items(fn: Callable[[list[int]], list[int]]) -> None:
+    batch = Batch(3, linger=3_600)
+    with Caller(fn, batch=batch) as caller:
+        futures = [caller.submit(item) for item in range(3)]
+        waited = [future.exception() or future.result() for future in futures]
+
+    async def ask() -> list[Any]:
+        async with AsyncCaller(asynchronous(fn), batch=batch) as caller:
+            return await asyncio.gather(*(caller(item) for item in range(3)), return_exceptions=True)
+
+    for got in (waited, asyncio.run(ask())):
+        assert got == [0, 10, 20] if fn is drains else {type(one) for one in got} == {ValueError}
 
 
 class Lazy(Sequence[int]):

@@ -235,10 +235,11 @@ class Plan:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
+            given = len(values)  # first: the list is fn's, which may change it
             try:
                 with self.delivery(batch) if delivers else nullcontext() as delivery:
                     extra = {"delivery": delivery, **resource} if delivers else resource
-                    return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), len(values)))
+                    return batch.with_known(batch_result(refuse_awaitable(fn(values, **extra)), given))
             finally:
                 del batch
 
@@ -246,10 +247,11 @@ class Plan:
             values = [item.value for item in batch.to_call()]
             if not values:
                 return batch.with_known([])
+            given = len(values)
             try:
                 with self.delivery(batch) if delivers else nullcontext() as delivery:
                     extra = {"delivery": delivery, **resource} if delivers else resource
-                    return batch.with_known(batch_result(await fn(values, **extra), len(values)))
+                    return batch.with_known(batch_result(await fn(values, **extra), given))
             finally:
                 del batch
 
