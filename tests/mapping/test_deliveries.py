@@ -2,13 +2,28 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from support.maps import Gate, Way, everywhere, mapped
+from support.maps import Gate, Way, asynchronous, everywhere, mapped
 from support.threads import DEADLINE
 
-from manytail import Batch, Delivery, Outcome, Retry, RetryLater, concurrent_map
+from manytail import (
+    AsyncCaller,
+    Batch,
+    Budget,
+    Caller,
+    Delivery,
+    Limit,
+    Outcome,
+    Rate,
+    Retry,
+    RetryLater,
+    Stats,
+    concurrent_map,
+)
 from manytail.mapping import _map
 from manytail.mapping._idempotency import idempotency_key
 from manytail.mapping._types import SpentNames
@@ -127,10 +142,10 @@ def test_without_a_name_it_means_the_one_limit_that_was_given_a_cost() -> None:
     delivery = Delivery(names=SpentNames(("a",), ("slots",)))
     delivery.spent(1, b=2)
     delivery.spent(3)
-    assert delivery.said == {"": 3.0, "b": 2.0}
+    assert delivery.said == {None: 3.0, "b": 2.0}
     with pytest.raises(ValueError, match="slots"):
         delivery.spent(b=9, slots=1)
-    assert delivery.said == {"": 3.0, "b": 2.0}
+    assert delivery.said == {None: 3.0, "b": 2.0}
 
 
 @everywhere
@@ -172,6 +187,50 @@ def test_an_abandoned_call_keeps_what_it_said_last() -> None:
     assert ended.wait(DEADLINE)
     assert gate.begun[0].said == {"tokens": 5.0}
     assert len(late) == 1
+
+
+LIMITS: dict[str, tuple[Callable[[], Limit] | None, dict[str, float]]] = {
+    "none": (None, {}),
+    "plain": (partial(Budget, 9), {}),
+    "costed": (partial(Budget, 9, cost=float), {}),
+    "named": (partial(Rate, 9, cost=float, name="tokens"), {"tokens": 3.0}),
+}
+
+
+@everywhere
+@pytest.mark.parametrize(("make", "counted"), LIMITS.values(), ids=LIMITS)
+def test_an_empty_name_is_that_of_no_limit(
+    mapped: Way, make: Callable[[], Limit] | None, counted: dict[str, float]
+) -> None:
+    seen: list[Stats] = []
+
+    def fn(item: int, delivery: Delivery) -> int:
+        delivery.spent(**{"": 100})
+        return item
+
+    limits = [] if make is None else [make()]
+    assert mapped(fn, [1, 2], limits=limits, progress=seen.append) == [1, 2]
+    assert seen[-1].spent == {"": 200.0, **counted}
+    for limit in limits:
+        if isinstance(limit, Budget):
+            assert limit.used() == (2 if limit.cost is None else 3)
+
+
+def test_callers_count_an_empty_name_too() -> None:
+    def fn(item: int, delivery: Delivery) -> int:
+        delivery.spent(**{"": item})
+        return item
+
+    with Caller(fn, workers=2) as caller:
+        assert [caller(1), caller.submit(2).result()] == [1, 2]
+    assert caller.stats().spent == {"": 3.0}
+
+    async def ask() -> tuple[int, Stats]:
+        async with AsyncCaller(asynchronous(fn)) as caller:
+            return await caller(3), caller.stats()
+
+    got, stats = asyncio.run(ask())
+    assert (got, stats.spent) == (3, {"": 3.0})
 
 
 def test_a_cancelled_coroutine_has_ended() -> None:

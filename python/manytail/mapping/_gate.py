@@ -455,8 +455,10 @@ class Gate:
         said = spent_of(call) if self._options.wants_delivery else {}
         amounts = []
         for index, limit in enumerate(self.owner.limits):
-            name = "" if limit is self._options.settled_limit and "" in said else limit.name  # "": see `spent_of`
-            if name in said:
+            name = limit.name
+            if None in said and limit is self._options.settled_limit:  # see `spent_of`
+                amount = said[None]
+            elif name is not None and name in said:
                 amount = said[name]
             else:
                 amount = costs[index] if costs is not None and isinstance(limit, Budget) else start.costs[index]

@@ -172,8 +172,8 @@ class ItemBatch:
 Work = Item | ItemBatch  # what a worker takes for one call
 
 
-def spent_of(call: Work) -> dict[str, float]:
-    """What its last call said that it took, by name; "": of the only limit that was given a cost. Final when the call
+def spent_of(call: Work) -> dict[str | None, float]:
+    """What its last call said that it took, by name; None: of the only limit that was given a cost. Final when the call
     has ended or was abandoned."""
     delivery: Delivery | None = getattr(call, "delivery", None)
     return (delivery and delivery.said) or {}

@@ -373,7 +373,7 @@ class Options:
         """For Delivery.spent."""
         settled = [limit for limit in self.limits if not isinstance(limit, Concurrency)]
         unsettled = [limit.name for limit in self.limits if isinstance(limit, Concurrency) and limit.name is not None]
-        costed = [limit.name or "" for limit in settled if limit.cost is not None]
+        costed = [limit.name for limit in settled if limit.cost is not None]
         return SpentNames(tuple(costed), tuple(unsettled))
 
     # ------------------------------------------------------------------------------------------------ fatal errors

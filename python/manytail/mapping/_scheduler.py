@@ -336,8 +336,9 @@ class Scheduler:
     def _book(self, call: Work) -> None:
         """Count what a call that has ended said that it took."""
         for name, amount in spent_of(call).items():
-            name = name or self.options.spent_names.costed[0]  # "": see `spent_of`
-            if name:
+            if name is None:  # see `spent_of`
+                name = self.options.spent_names.costed[0]
+            if name is not None:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
     def _left_ready(self, item: Work) -> None:
