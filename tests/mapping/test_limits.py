@@ -3,22 +3,25 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
+from functools import partial
 from itertools import islice
 from time import sleep
 from typing import Any
 
 import pytest
-from support.maps import Way, everywhere, mapped
+from support.maps import Way, asynchronous, everywhere, mapped
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail import (
+    AsyncCaller,
     Batch,
     Breaker,
     BreakerOpen,
     Budget,
     BudgetExceeded,
+    Caller,
     Concurrency,
     Delivery,
     Rate,
@@ -142,6 +145,77 @@ def test_a_bad_cost_fails_its_item_alone(cost: Any) -> None:
     assert isinstance(results[0].error, ValueError)
     assert str(results[0].error).startswith("cost: ")
     assert results[0].attempts == 0
+
+
+HUGE = 1e308  # a float; the sum of two is none
+
+
+def cost_of(item: int) -> float:
+    return HUGE if item else 1.0
+
+
+KINDS_OF_LIMITS: dict[str, Callable[..., Any]] = {
+    "rate": partial(Rate, 5),
+    "budget": partial(Budget, HUGE),
+    "concurrency": partial(Concurrency, HUGE),
+    "of a key": partial(Concurrency, HUGE, per_key=True),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("kind", KINDS_OF_LIMITS.values(), ids=KINDS_OF_LIMITS)
+def test_items_of_a_batch_whose_costs_have_no_sum_fail(mapped: Way, kind: Callable[..., Any]) -> None:
+    def fn(items: list[int]) -> list[int]:
+        return items
+
+    limit = kind(cost=cost_of)
+    options: dict[str, Any] = {"key": lambda item: item == 0} if limit.per_key else {}
+    outcomes = mapped(fn, [1, 2, 0, 0], limits=limit, batch=Batch(2, linger=3_600), errors="return", **options)
+    assert [(one.item, one.result, one.attempts) for one in outcomes] == [
+        (1, None, 0), (2, None, 0), (0, 0, 1), (0, 0, 1),
+    ]  # fmt: skip
+    first, second = outcomes[0].error, outcomes[1].error
+    assert first is not second
+    for error in (first, second):
+        assert type(error) is ValueError
+        assert str(error) == "cost: the sum for a batch of 2 items is no float (expected: a finite number)"
+
+
+def test_a_batch_whose_costs_grow_beyond_all_floats_while_it_waits_fails() -> None:
+    limit = Concurrency(HUGE, cost=cost_of)
+    begun, proceed = threading.Event(), threading.Event()
+
+    def fn(items: list[int]) -> list[int]:
+        begun.set()
+        assert proceed.wait(DEADLINE)
+        return items
+
+    with Caller(fn, workers=3, limits=limit, batch=Batch(2)) as caller:
+        first = caller.submit(1)
+        assert begun.wait(DEADLINE)
+        waiting = [caller.submit(2), caller.submit(3)]  # together: the first of them waits for room
+        proceed.set()
+        assert first.result(DEADLINE) == 1
+        assert [type(future.exception(DEADLINE)) for future in waiting] == [ValueError, ValueError]
+    assert mapped(lambda items: items, [4, 5], limits=limit, batch=Batch(1)) == [4, 5]  # nothing stands in the queue
+
+
+def test_callers_fail_the_items_of_a_batch_whose_costs_have_no_sum_and_go_on() -> None:
+    options: dict[str, Any] = {"limits": Budget(9, cost=cost_of), "batch": Batch(2, linger=3_600)}
+
+    def fn(items: list[int]) -> list[int]:
+        return items
+
+    with Caller(fn, **options) as caller:
+        futures = [caller.submit(item) for item in (1, 2, 0, 0)]
+        waited: list[Any] = [future.exception(DEADLINE) or future.result() for future in futures]
+
+    async def ask() -> list[Any]:
+        async with AsyncCaller(asynchronous(fn), **options) as caller:
+            return await asyncio.gather(*map(caller, (1, 2, 0, 0)), return_exceptions=True)
+
+    for got in (waited, asyncio.run(ask())):
+        assert [type(one) for one in got] == [ValueError, ValueError, int, int]
 
 
 # ---------------------------------------------------------------------------------------------------- rates

@@ -64,7 +64,7 @@ from ._batches import BatchFormer
 from ._breaker import BreakerState
 from ._dedup import Dedup
 from ._item import Item, ItemBatch, Lane, Spread, Work, flat, spent_of
-from ._ledger import Never, Wait
+from ._ledger import Never, Wait, Waiter
 from ._limits import Budget, Concurrency, Owner
 from ._options import Options
 from ._types import BreakerOpen
@@ -332,7 +332,11 @@ class Gate:
             start.accounts, waiters = lane.accounts, lane.waiters
         else:
             start.accounts, waiters = owner.accounts, owner.waiters
-        start.costs = self._costs(call.members()) if self._batched or self._options.has_costs else self._unit
+        try:
+            start.costs = self._costs(call.members()) if self._batched or self._options.has_costs else self._unit
+        except OverflowError:
+            self._refuse_sum(call, waiters, now)
+            return False
         may_ask = not self._keyed or self._asking < self._options.workers
         answer = owner.take(waiters, start.accounts, start.costs, now, may_ask, start)
         if isinstance(answer, float):
@@ -360,7 +364,7 @@ class Gate:
         return True
 
     def _costs(self, items: Sequence[Item]) -> tuple[float, ...]:
-        """What a call of these items takes of each limit."""
+        """What a call of these items takes of each limit. OverflowError: no float is as large as their sum."""
         if len(items) == 1:
             return items[0].costs if self._options.has_costs else self._unit
         if not self._options.has_costs or not items:
@@ -420,6 +424,18 @@ class Gate:
         retried = isinstance(limit, Budget) and item.last_error is not None
         error: Any = item.last_error if retried else limit.refusal(cost)  # fn's own error says more
         self.refused.append((item, error))
+
+    def _refuse_sum(self, call: Work, waiters: Iterable[Waiter], now: float) -> None:
+        """No limit can be asked for what the next call costs, a batch: each of its items fails."""
+        assert self.owner is not None
+        for waiter in waiters:
+            self.owner.leave(waiter, now)  # it may wait for this batch as it was before its last items came
+        self._take_out(call)
+        self._pass(call)
+        self._admission.finished(call)
+        items = call.members()
+        why = f"cost: the sum for a batch of {len(items)} items is no float (expected: a finite number)"
+        self.refused += [(item, ValueError(why)) for item in items]
 
     def _handle_wakes(self, now: float) -> None:
         """Limits may have room for those that the ledger has woken: these keys, or the map, may start calls again."""
