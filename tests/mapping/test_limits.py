@@ -464,6 +464,58 @@ def test_a_waiter_whose_loop_was_closed_is_freed_at_the_next_wake_up() -> None:
     left[0]._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("loop", ["closed", "blocked"])
+@pytest.mark.parametrize("limit", [Rate(100), Concurrency(1)], ids=["Rate", "Concurrency"])
+def test_the_waiters_of_a_loop_that_does_not_run_hold_others_up_once_and_not_each(
+    limit: Rate | Concurrency, loop: str
+) -> None:
+    """If each of them did, 400 would hold them up for longer than the deadline."""
+    queue = limit._account.queue
+    waiting, others = threading.Event(), threading.Event()
+    left: list[Any] = []  # the coroutines live on, so nothing else ends their waits
+
+    async def wait() -> None:
+        async with limit:
+            pass
+
+    async def main() -> None:
+        async with limit:
+            left.extend(asyncio.create_task(wait(), context=Context()) for _ in range(400))  # which hold nothing
+            await asyncio.sleep(0)
+        if loop == "blocked":
+            waiting.set()
+            assert others.wait(2 * DEADLINE)
+            for task in left[:30]:
+                await task
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    def run_others() -> None:
+        for _ in range(5):
+            with limit:
+                pass
+        assert sorted(concurrent_map(abs, range(5), workers=2, limits=limit)) == [0, 1, 2, 3, 4]
+
+    def run() -> None:
+        runs = asyncio.new_event_loop()
+        runs.run_until_complete(main())
+        runs.close()
+        waiting.set()
+        for task in left:
+            task._log_destroy_pending = False
+
+    with Threads() as threads:
+        running = threads.start(run)
+        assert waiting.wait(DEADLINE)
+        try:
+            threads.start(run_others).result()
+        finally:
+            others.set()
+        running.result()
+    assert not queue
+
+
 async def _when(true: Any) -> None:
     while not true():
         await asyncio.sleep(0)

@@ -215,7 +215,7 @@ class Leased(Account):
             self.requests.open.pop(self, None)
         if need or self.queue:
             self.turn = now
-            self.call_first(wakes)
+            self.call_first(now, wakes)
 
     def backoff(self) -> float:
         return LONGEST_RETRY

@@ -17,11 +17,13 @@ Order. What waits for an account stands in its queue, by arrival: a map, or one 
 It stands in one queue at a time, that of the account which blocks it longest. Nothing waits while it holds something,
 so there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within LATE seconds
 of its turn, or whose next call waits for a key, is passed by: it keeps its place, but holds nobody up until a call of
-it waits there again.
+it waits there again. Those that wait in one event loop are passed by together, and leave together when it is found
+closed.
 
 Progress. Who waits asks again at the time that `take` returned, or when it is woken: `take`, `end` and `leave` add to
-`wakes` the first two of a queue whose first may be able to take. The second looks whether the first does. Each of the
-others looks LATE seconds after the one before it.
+`wakes` the first two of a queue whose first may be able to take, and if both are of one event loop, the next that is
+not. The second looks whether the first does. Each of the others looks LATE seconds after the one before it, where those
+of another loop count as one.
 
 Invariants, after each call
     reserved                the costs of holds that have not ended
@@ -49,7 +51,7 @@ _arrival = attrgetter("since")
 class Waiter:
     """What waits for limits: a map (lane None), or one key of a map, which waits only for accounts of the key."""
 
-    __slots__ = ("account", "cost", "lane", "owner", "passed", "since")
+    __slots__ = ("account", "cost", "due", "home", "lane", "owner", "passed", "since")
 
     def __init__(self, owner: Any, lane: Any = None) -> None:
         self.owner = owner
@@ -58,6 +60,8 @@ class Waiter:
         self.since = math.inf  # its arrival; infinite: it does not wait
         self.cost = 0.0  # that it wants of `account`
         self.passed = False  # it did not take in its turn
+        self.due = math.inf  # from when on it is known to ask again: at the end of its wait, or when it was woken
+        self.home: Any = None  # the event loop that it waits in; None: it asks whatever becomes of others
 
 
 class Wait(NamedTuple):
@@ -117,21 +121,39 @@ class Account:
         return not self.queue and self.paused_until <= now
 
     # ------------------------------------------------------------------------------------------------ the queue
-    def comes_before(self, waiter: Waiter, now: float) -> float:
-        """When the waiter, which may stand elsewhere, may take if those before it do not. -inf: it is the first."""
-        ahead, at = 0, -math.inf
+    def comes_before(self, waiter: Waiter, now: float, wakes: list[Waiter]) -> float:
+        """When the waiter, which may stand elsewhere, may take if those before it do not. -inf: it is the first. Those
+        that wait in one event loop count as one for the others: if the loop is blocked, none of them takes."""
+        ahead, at, passed = 0, -math.inf, False
+        homes: set[int] = set()
         for other in self.queue:
             if other is waiter or (waiter.account is not self and other.since > min(waiter.since, now)):
                 break
             if other.passed or self.never(other.cost, now):
                 continue
+            if other.home is not None and other.home is not waiter.home:
+                if id(other.home) in homes:
+                    continue
+                homes.add(id(other.home))
             ahead += 1
             if ahead == 1:
-                at = max(self.turn, self.room_at(other.cost, now)) + LATE
+                at = max(self.turn, self.room_at(other.cost, now), min(other.due, now)) + LATE
                 if at <= now:
-                    other.passed, ahead, at = True, 0, -math.inf
-                    self.turn = now
+                    self._pass_late(other, waiter)
+                    self.turn = at  # not now: nobody may have asked since, and the next ones may be as late
+                    wakes.append(other)
+                    passed, ahead, at = True, 0, -math.inf
+        if passed:
+            self.call_first(now, wakes)
         return at + (ahead - 1) * LATE if ahead else -math.inf
+
+    def _pass_late(self, late: Waiter, asker: Waiter) -> None:
+        """Pass by this one, which did not take in its turn, and who waits in the same event loop, unless that runs."""
+        late.passed = True
+        if late.home is not None and late.home is not asker.home:
+            for other in self.queue:
+                if other.home is late.home:
+                    other.passed = True
 
     def join(self, waiter: Waiter, cost: float, now: float) -> None:
         """Let the waiter wait here."""
@@ -148,14 +170,14 @@ class Account:
             self.turn = now
         self.queue.remove(waiter)
         waiter.account = None
-        self.call_first(wakes)
+        self.call_first(now, wakes)
 
     def pass_by(self, waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
         """The waiter keeps its place, and does not take in its turn."""
         if self._first() is waiter:
             self.turn = now
             waiter.passed = True
-            self.call_first(wakes)
+            self.call_first(now, wakes)
         waiter.passed = True
 
     def _first(self) -> Waiter | None:
@@ -165,14 +187,21 @@ class Account:
                 return waiter
         return None
 
-    def call_first(self, wakes: list[Waiter]) -> None:
-        """Wake who may be able to take: the first, and who is to notice if that does not."""
-        called = 0
+    def call_first(self, now: float, wakes: list[Waiter]) -> None:
+        """Wake who may be able to take: the first, and who is to notice if that does not, also in another loop.
+        One that waits in a loop is woken again only after it has asked: if the loop is blocked, wake-ups pile up."""
+        called, home = 0, None  # home: of the first
         for waiter in self.queue:
-            wakes.append(waiter)
-            called += not waiter.passed
-            if called == 2:
-                return
+            if called >= 2 and waiter.home is home:
+                continue
+            if waiter.home is None or waiter.due > now:
+                wakes.append(waiter)
+            waiter.due = min(waiter.due, now)
+            if not waiter.passed:
+                called += 1
+                home = waiter.home if called == 1 else home
+                if called >= 2 and (home is None or waiter.home is not home):
+                    return
 
     def settle(self, cost: float, spent: float, now: float, wakes: list[Waiter]) -> None:
         """A call with that cost has ended. Wake who waits, if there may be room earlier than before."""
@@ -184,7 +213,7 @@ class Account:
         if self.end(cost, spent, now):
             if was_full and first is not None and self.room_at(first.cost, now) < math.inf:
                 self.turn = now
-            self.call_first(wakes)
+            self.call_first(now, wakes)
 
 
 class Tokens(Account):
@@ -332,12 +361,13 @@ def _hindrance(
             return Never(account)
         ready = account.room_at(cost, now)
         if account.queue:
-            ready = max(ready, account.comes_before(waiter, now))
+            ready = max(ready, account.comes_before(waiter, now, wakes))
         if ready > at:
             blocking, at = index, ready
     if blocking < 0:
         return None
     _wait(waiters, blocking, accounts[blocking], costs[blocking], now, wakes)
+    waiters[blocking].due = at
     return Wait(at, accounts[blocking])
 
 
@@ -371,6 +401,16 @@ def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
     if waiter.account is not None:
         waiter.account.quit(waiter, now, wakes)
     waiter.since, waiter.passed = math.inf, False
+
+
+def leave_home(account: Account, home: Any, now: float, wakes: list[Waiter]) -> list[Waiter]:
+    """The event loop is closed: who waits there for the account does not. Returns those."""
+    gone = [waiter for waiter in account.queue if waiter.home is home]
+    for waiter in gone:
+        leave(waiter, now, [])
+    if gone:
+        account.call_first(now, wakes)
+    return gone
 
 
 def _leave_all(waiters: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:

@@ -699,6 +699,7 @@ class Block:
     async def __aenter__(self) -> Self:
         loop, changed = asyncio.get_running_loop(), loop_event()
         owner = self._begin(_nobody)
+        owner.waiter.home = loop
         owner.wake = partial(_wake_in_loop, ref(owner), loop, changed.set)
         timer = None
         try:
@@ -784,4 +785,7 @@ def _wake_in_loop(owner: Any, loop: asyncio.AbstractEventLoop, function: Callabl
         loop.call_soon_threadsafe(function)
     except RuntimeError:  # the loop is closed: nobody waits there, and others go first
         if (gone := owner()) is not None:
-            gone.leave_all(time.monotonic())
+            now = time.monotonic()
+            others = _guarded(gone._guards, None, _ledger.leave_home, gone.accounts[0], loop, now) or ()
+            for waiter in (gone.waiter, *others):
+                waiter.owner.leave_all(now)
