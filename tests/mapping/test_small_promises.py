@@ -1,13 +1,16 @@
 """What users met in the small: names of options, partials, standard error, inputs that are left, the end."""
 
 import asyncio
+import copy
+import gc
 import io
 import json
 import logging
+import pickle
 import re
 import sys
 import urllib.error
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from email.message import Message
 from functools import partial
@@ -27,6 +30,7 @@ from manytail import (
     Rate,
     Retry,
     RetryLater,
+    Stats,
     aconcurrent_map,
     concurrent_map,
 )
@@ -503,3 +507,71 @@ def test_a_map_inside_fn_may_use_the_other_workers():
 
     with Caller(fn, workers=2) as call:
         assert call(1) == ["inner", "inner"]
+
+
+# ---------------------------------------------------------------------------------------------------- copies
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": pickle.dumps}
+every_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+
+
+@every_copy
+@pytest.mark.parametrize("workers", [2, "inline"])
+def test_results_refuse_copies_and_go_on(copied: Callable[[object], object], workers: Any) -> None:
+    results = concurrent_map(str, range(50), workers=workers)
+    assert next(results) == "0"
+    message = "cannot copy or pickle 'Results' object: a map runs once, in this process; pass on a list of its results"
+    with pytest.raises(TypeError, match=rf"^{re.escape(message)} instead$"):
+        copied(results)
+    gc.collect()  # a copy that was dropped would end the map
+    assert list(results) == [str(item) for item in range(1, 50)]
+
+
+@every_copy
+def test_asynchronous_results_refuse_copies_and_go_on(copied: Callable[[object], object]) -> None:
+    async def main() -> list[int]:
+        results = aconcurrent_map(double, range(50), workers=2)
+        taken = [await anext(results)]
+        with pytest.raises(TypeError, match=r"^cannot copy or pickle 'AsyncResults' object: a map runs once"):
+            copied(results)
+        gc.collect()
+        return taken + [result async for result in results]
+
+    assert asyncio.run(main()) == [2 * item for item in range(50)]
+
+
+@every_copy
+def test_callers_refuse_copies_and_go_on(copied: Callable[[object], object]) -> None:
+    with Caller(str) as caller:
+        assert caller(1) == "1"
+        with pytest.raises(TypeError, match=r"^cannot copy or pickle 'Caller' object: .* share it between threads, "):
+            copied(caller)
+        gc.collect()
+        assert caller(2) == "2"
+
+    async def main() -> int:
+        async with AsyncCaller(double) as caller:
+            await caller(1)
+            with pytest.raises(TypeError, match=r"^cannot copy or pickle 'AsyncCaller' object: .* between tasks, "):
+                copied(caller)
+            gc.collect()
+            return await caller(2)
+
+    assert asyncio.run(main()) == 4
+
+
+def pickled(made: Any) -> Any:
+    return pickle.loads(pickle.dumps(made))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled], ids=["copy", "deepcopy", "pickle"])
+def test_stats_have_copies(copied: Callable[[Any], Any]) -> None:
+    def fn(item: int, delivery: Delivery) -> int:
+        delivery.spent(tokens=item)
+        return item
+
+    results = concurrent_map(fn, [1, 2])
+    assert list(results) == [1, 2]
+    for stats in (results.stats(), Stats()):
+        other = copied(stats)
+        assert (other, type(other), type(other.spent)) == (stats, Stats, type(stats.spent))
+    assert copied(results.stats()).spent == {"tokens": 3.0}

@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from manytail import _checks
-from manytail._lifecycle import after_fork_in_child
+from manytail._lifecycle import after_fork_in_child, refuse_copy
 from manytail._progress import Meter
 from manytail._sync import Held
 
@@ -89,6 +89,10 @@ class Caller(Generic[_T, _R]):
         self._lock = threading.RLock()  # finalizers take it again
         self._runner: ThreadCalls | None = None
         self._meter: Meter
+
+    def __reduce__(self) -> NoReturn:
+        why = "its workers and items are of this process"
+        refuse_copy(self, why, "share it between threads, and make another one in another process")
 
     def _begun(self) -> ThreadCalls:
         runner = self._runner
@@ -218,6 +222,10 @@ class AsyncCaller(Generic[_T, _R]):
         self._closed = False
         self._runner: LoopCalls | None = None
         self._meter: Meter
+
+    def __reduce__(self) -> NoReturn:
+        why = "its items are of one event loop"
+        refuse_copy(self, why, "share it between tasks, and make another one in another loop or process")
 
     def _begun(self) -> LoopCalls:
         loop = running_loop()

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from types import CoroutineType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from manytail import _checks
-from manytail._lifecycle import after_fork_in_child
+from manytail._lifecycle import after_fork_in_child, refuse_copy
 from manytail._progress import INTERVAL, Meter, display_of
 from manytail._timings import now
 
@@ -447,6 +447,9 @@ class Results(Iterator[_R]):
         if self._is_parents:
             raise RuntimeError("results of a map of the parent process (expected: a map that this process makes)")
 
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "a map runs once, in this process", "pass on a list of its results")
+
     def __enter__(self) -> Self:
         return self
 
@@ -609,6 +612,9 @@ class AsyncResults(AsyncIterator[_R]):
         self._taking = False
         self._over = False  # there are no more results
         self._cancelled = False  # an `anext` was, and has ended the map: results are missing
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "a map runs once, in this process", "pass on a list of its results")
 
     def __aiter__(self) -> Self:
         return self

@@ -203,6 +203,14 @@ class Stats(NamedTuple):
     ran: Quantiles = NO_QUANTILES
     spent: Mapping[str, float] = MappingProxyType({})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _stats, (type(self), *self[:-1], dict(self.spent))  # a MappingProxyType has neither pickle nor copy
+
+
+def _stats(kind: type[Stats], *counts: Any) -> Stats:
+    *others, spent = counts
+    return kind._make([*others, MappingProxyType(spent)])
+
 
 class RetryLater(ManytailError):
     """Raise this in fn when the server says "not now", for example with status 429, or 503 and Retry-After. The item is
