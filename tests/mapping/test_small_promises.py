@@ -167,12 +167,13 @@ class Odd(io.StringIO):
 )
 @pytest.mark.parametrize("workers", [2, "inline"])
 @pytest.mark.thread_unsafe(reason="replaces standard error")
-def test_a_standard_error_that_fails_does_not_end_a_map_with_progress(monkeypatch, method, error, workers):
+def test_a_standard_error_that_fails_does_not_end_a_map_with_progress(monkeypatch, caplog, method, error, workers):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     monkeypatch.setenv("TERM", "xterm")
     stream = Odd(method, error)
     monkeypatch.setattr(sys, "stderr", stream)
     assert list(concurrent_map(str, [1, 2], progress=True, workers=workers)) == ["1", "2"]
+    assert not caplog.records  # where nothing else is set up, the log goes to standard error, and fails, too
 
 
 @pytest.mark.parametrize("workers", [2, "inline"])
