@@ -35,7 +35,7 @@ LINES = [
 ]
 # Rows of docs/comparison.md, and what it calls them. Coroutines have rows of the same names with -async behind.
 BESIDE = {
-    "beside-no-op": "microseconds of processor time for an item whose call returns at once, 16 at once; lower is better",
+    "beside-no-op": "microseconds of processor time per item whose call returns at once, 16 at once; lower is better",
     "beside-equal": "calls a second, each of 10 ms, 64 at once; higher is better",
     "beside-tail": "calls a second, of which one in a hundred takes 500 ms; higher is better",
     "beside-429": "seconds for 300 calls, 64 at once, to an API that answers 100 a second; lower is better",

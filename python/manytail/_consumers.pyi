@@ -44,9 +44,9 @@ class Consumer(Generic[_T]):
     def __reduce__(self) -> NoReturn: ...
     def __del__(self) -> None: ...
     def subscribe(self, queue: EntryQueue[_T], **options: Unpack[_SubscribeOptions[_T]]) -> Subscription[_T]:
-        """Subscribe to one more queue and return the subscription. Options and errors are those of
-        EntryQueue.subscribe, except prefetch and priority, which belong to the consumer. Raises ClosedError if the
-        consumer is closed.
+        """Subscribe to one more queue and return the subscription. Takes the options of EntryQueue.subscribe, except
+        prefetch and priority, which belong to the consumer. Raises the same errors, and ClosedError if the consumer is
+        closed.
         """
     def get(self, block: bool = True, timeout: float | None = None) -> Entry[_T]:
         """Return the next entry of its queues, in round robin. Waits for one if there is none, even if it has no queue
@@ -60,7 +60,8 @@ class Consumer(Generic[_T]):
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
         """Return a list of up to max_items entries. Waits for the first one, then takes all that are available. If
-        max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many.
+        max_items <= 0, it returns [] at once. Raises the same errors as get; linger works as in
+        Subscription.get_many.
         """
     async def aget(self) -> Entry[_T]:
         """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""

@@ -126,8 +126,8 @@ class EntryQueue(Generic[_T]):
     ttl: seconds after which an entry expires; if the entry has a ttl of its own, the shorter one applies.
     max_deliveries=N: an entry that is released after its N-th delivery goes to `dead_letter`; 0: no limit.
     dead_letter: another EntryQueue, or a function of (entry, reason). The function runs in the thread of the call that
-    removes the entry; for expired entries, it runs in a daemon thread, in order. If two queues are dead-letter queues
-    of each other, an entry that an overflow would return to a queue that it has left is dropped.
+    removes the entry; for expired entries, it runs in a daemon thread, in order. If two queues are each other's
+    dead-letter queue, an entry is dropped if an overflow would return it to a queue that it has already left.
     groups: "shared": a subscription owns a group while it holds unacked entries of it. "assigned": it owns the group
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
     Raises ValueError or TypeError for invalid arguments.
@@ -209,15 +209,15 @@ class EntryQueue(Generic[_T]):
         self, items: Iterable[_T], block: bool = True, timeout: float | None = None, **options: Unpack[_PutOptions]
     ) -> int:
         """Put each item of an iterable with the same options, and return how many there were. The options headers,
-        priority, ttl, delay, group and origin are those of put. If it raises Full, ShutDown or KeyboardInterrupt, the
+        priority, ttl, delay, group and origin work as in put. If it raises Full, ShutDown or KeyboardInterrupt, the
         exception's `count` is the number of items that were put. timeout applies to the whole call.
         """
     @overload
     async def aput(
         self, item: _T, *, immediate: Literal[False] = False, **options: Unpack[_PutOptions]
     ) -> Entry[_T]:
-        """The version of put() for asyncio and trio coroutines. Its options are those of put, without block and
-        timeout. If it is cancelled before it returns, nothing was put.
+        """The version of put() for asyncio and trio coroutines. It has the options of put, except block and timeout. If
+        it is cancelled before it returns, nothing was put.
         """
     @overload
     async def aput(self, item: _T, *, immediate: Literal[True], **options: Unpack[_PutOptions]) -> Entry[_T] | None: ...

@@ -54,10 +54,10 @@ class PubSubQueue(Generic[_T]):
     def publish_many(self, items: Iterable[_T], block: bool = True, timeout: float | None = None) -> int:
         """Publish all items of an iterable in order and return how many there were.
 
-        The items of a list or tuple are published together, as many as maxsize allows: their sequence numbers are
-        consecutive. Any other iterable is read one item at a time. timeout applies to the whole call. If it raises
-        Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
-        iterable raises, the items before that point have been published.
+        Of a list or tuple, as many items as maxsize allows are published together, with consecutive sequence numbers.
+        Any other iterable is read one item at a time. timeout applies to the whole call. If it raises Full, ShutDown or
+        KeyboardInterrupt, the exception's `count` is the number of items that were published. If the iterable raises,
+        the items before that point have been published.
         """
     async def apublish(self, item: _T) -> int:
         """The version of publish() for asyncio and trio coroutines. If it is cancelled before it returns, nothing was
@@ -95,7 +95,7 @@ class Subscriber(Generic[_T]):
 
     If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
     would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
-    ResourceWarning. Locks and source are the same as those of the queue.
+    ResourceWarning. It uses the same algorithm and locking as its queue (see there for the source).
     """
     def __init__(self, *args: object, **options: object) -> None: ...  # raises: PubSubQueue.subscribe() makes them
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -112,7 +112,7 @@ class Subscriber(Generic[_T]):
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[_T]:
         """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are
-        available. If max_items <= 0, it returns [] at once. Errors are those of get.
+        available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: the seconds that it waits for more messages after the first one. It returns earlier if it has max_items
         messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it

@@ -15,8 +15,8 @@ class Subscription(Generic[_T]):
     places.
 
     Several threads may share it. Iterating over it gets entries until get would raise ShutDown or ClosedError. If it is
-    garbage-collected before being closed, it closes itself with a ResourceWarning. Locks and source are the same as
-    those of the queue.
+    garbage-collected before being closed, it closes itself with a ResourceWarning. It uses the same algorithm and
+    locking as its queue (see there for the source).
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
@@ -35,7 +35,7 @@ class Subscription(Generic[_T]):
         self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> list[Entry[_T]]:
         """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
-        takes all that are available. If max_items <= 0, it returns [] at once. Errors are those of get.
+        takes all that are available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: the seconds that it waits for more entries after the first one. It returns earlier if it has max_items
         entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception

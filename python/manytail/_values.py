@@ -27,7 +27,7 @@ class MultiQueueStats(NamedTuple):
 class PubSubStats(NamedTuple):
     """What PubSubQueue.stats() returns. Not a snapshot: other threads may change the queue between the numbers.
 
-    retained: messages that some subscriber has still to receive. published: all messages published so far. slowest_lag:
+    retained: messages that some subscriber has yet to receive. published: all messages published so far. slowest_lag:
     the lag of the slowest subscriber, 0 without subscribers. dropped: messages that slow="drop_oldest" took from
     subscribers, added up over all of them."""
 

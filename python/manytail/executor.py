@@ -62,7 +62,7 @@ class KeyedExecutor(Executor):
     calls fail with BrokenThreadPool.
 
     In each round, every lane of the same priority starts `weight` calls, however many calls are waiting in the others.
-    Its futures are those of concurrent.futures; cancelling one frees its slot at once. After a fork, the executor is
+    It returns futures of concurrent.futures; cancelling one frees its slot at once. After a fork, the executor is
     idle in the child; pending and running calls belong to the parent. It works with loop.run_in_executor, but
     loop.set_default_executor accepts only the standard library's ThreadPoolExecutor. Raises ValueError or TypeError for
     a bad argument. Blocking.

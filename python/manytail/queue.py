@@ -1,7 +1,7 @@
 # cython: infer_types=True
 """The standard library's `queue` on manytail's core: `from manytail import queue`, and nothing else changes.
 
-Queue and SimpleQueue are those of manytail._queue. LifoQueue and PriorityQueue are subclasses of Queue with their own
+Queue and SimpleQueue come from manytail._queue. LifoQueue and PriorityQueue are subclasses of Queue with their own
 _init, _qsize, _put and _get, as in the standard library. Empty, Full and (from Python 3.13 on) ShutDown are the
 standard library's own exceptions, so that existing `except` clauses work.
 

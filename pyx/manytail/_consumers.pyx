@@ -277,9 +277,9 @@ cdef class Consumer(Root):
             self.credit.replace(found, tuple([it for it in found if not is_closed(&(<Subscription>it).s)]))
 
     def subscribe(self, queue, **options):
-        """Subscribe to one more queue and return the subscription. Options and errors are those of
-        EntryQueue.subscribe, except prefetch and priority, which belong to the consumer. Raises ClosedError if the
-        consumer is closed."""
+        """Subscribe to one more queue and return the subscription. Takes the options of EntryQueue.subscribe, except
+        prefetch and priority, which belong to the consumer. Raises the same errors, and ClosedError if the consumer is
+        closed."""
         if not isinstance(queue, EntryQueue):
             raise TypeError(f"queue: {queue!r} of type {type(queue).__name__} (expected: an EntryQueue)")
         self.check_open()
@@ -310,7 +310,8 @@ cdef class Consumer(Root):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items entries. Waits for the first one, then takes all that are available. If
-        max_items <= 0, it returns [] at once. Errors are those of get; linger is that of Subscription.get_many."""
+        max_items <= 0, it returns [] at once. Raises the same errors as get; linger works as in
+        Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
         cdef int64_t deadline, end = ONCE
         cdef list out = []

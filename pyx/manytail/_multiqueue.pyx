@@ -165,8 +165,8 @@ cdef class MultiQueue(Root):
 
         maxsize: the capacity; <= 0: no limit. weight: items per turn, for selection="weighted". enabled=False: the
         sub-queue accepts items, but hides them from getters. sizer: a function that returns the size of an item, an
-        int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and
-        without a lock; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
+        int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and while
+        no lock is held; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
         waiting put of a large one.
         Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is not an int, if
         the key is not hashable, or if sizer is not callable or the queue is an IndexMultiQueue; ShutDown after
@@ -188,7 +188,7 @@ cdef class MultiQueue(Root):
 
     def setdefault(self, key, *, priority=0, maxsize=0, weight=1, enabled=True, sizer=None):
         """Return the sub-queue of that key; it is created atomically if it does not exist. An existing one is returned
-        unchanged. Options and errors are those of add()."""
+        unchanged. Takes the same options and raises the same errors as add()."""
         found = self.subs.get(key)
         if found is not None:
             return found
@@ -463,7 +463,7 @@ cdef class MultiQueue(Root):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
-        available. If max_items <= 0, it returns [] at once. Errors are those of get.
+        available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: the seconds that it waits for more items after the first one. It returns earlier if it has max_items
         items, times out, or the queue is shut down. If an exception interrupts it, for example one from a signal

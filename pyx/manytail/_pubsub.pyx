@@ -333,10 +333,10 @@ cdef class PubSubQueue(Root):
     def publish_many(self, items, block=True, timeout=None):
         """Publish all items of an iterable in order and return how many there were.
 
-        The items of a list or tuple are published together, as many as maxsize allows: their sequence numbers are
-        consecutive. Any other iterable is read one item at a time. timeout applies to the whole call. If it raises
-        Full, ShutDown or KeyboardInterrupt, the exception's `count` is the number of items that were published. If the
-        iterable raises, the items before that point have been published."""
+        Of a list or tuple, as many items as maxsize allows are published together, with consecutive sequence numbers.
+        Any other iterable is read one item at a time. timeout applies to the whole call. If it raises Full, ShutDown or
+        KeyboardInterrupt, the exception's `count` is the number of items that were published. If the iterable raises,
+        the items before that point have been published."""
         cdef int64_t deadline = deadline_from(block, timeout), count = 0
         try:
             if isinstance(items, (list, tuple)):
@@ -451,7 +451,7 @@ cdef class Subscriber(Root):
 
     If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
     would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
-    ResourceWarning. Locks and source are the same as those of the queue."""
+    ResourceWarning. It uses the same algorithm and locking as its queue (see there for the source)."""
     cdef PubSubQueue queue          # for the collector, which visits the messages there
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
@@ -557,7 +557,7 @@ cdef class Subscriber(Root):
     @cython.embedsignature.format("clinic")
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are
-        available. If max_items <= 0, it returns [] at once. Errors are those of get.
+        available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: the seconds that it waits for more messages after the first one. It returns earlier if it has max_items
         messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it

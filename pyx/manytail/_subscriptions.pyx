@@ -119,8 +119,8 @@ cdef class Subscription(Root):
     places.
 
     Several threads may share it. Iterating over it gets entries until get would raise ShutDown or ClosedError. If it is
-    garbage-collected before being closed, it closes itself with a ResourceWarning. Locks and source are the same as
-    those of the queue."""
+    garbage-collected before being closed, it closes itself with a ResourceWarning. It uses the same algorithm and
+    locking as its queue (see there for the source)."""
 
     def __init__(self):
         raise RuntimeError("a Subscription is made by EntryQueue.subscribe, once")
@@ -391,7 +391,7 @@ cdef class Subscription(Root):
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
-        takes all that are available. If max_items <= 0, it returns [] at once. Errors are those of get.
+        takes all that are available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: the seconds that it waits for more entries after the first one. It returns earlier if it has max_items
         entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception

@@ -190,7 +190,7 @@ class Options:
         "int | None", None, """the maximum number of items taken from the input and not yet yielded. None: the limit
         begins at 4 x workers x batch. It doubles whenever a worker is idle because all items in the window are
         finished, or wait for an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000,
-        or 4 x workers x batch if that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow
+        or 4 x workers x batch if that is more; because of look-ups, only up to 16 x workers x batch. A slow
         consumer never makes it grow, and it stops growing while the waiting items and results occupy 256 MB or more,
         according to nbytes or sys.getsizeof.""",
         optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; submitting

@@ -178,11 +178,12 @@ NO_QUANTILES = Quantiles(0.0, 0.0, 0.0, 0.0)
 class Stats(NamedTuple):
     """Where a map stands. The counts are those since its start.
 
-    done: finished items, including failed ones. in_flight: items that were taken from the input and not emitted. calls:
-    that have ended, attempts and deferred ones. retried, deferred: how often items were. remembered: items that got a
-    recorded result or that of an equal item, without a call. workers: calls at once that are allowed now. rate: items
-    done per second, over the last 5 s. seconds: since the start. waited: of items, from being read to the start of
-    their last call. ran: of calls. spent: what the calls took, by the names that `Delivery.spent` was given.
+    done: finished items, including failed ones. in_flight: items taken from the input and not yet yielded. calls:
+    finished calls, including retries and deferred ones. retried, deferred: how many times items were retried and
+    deferred. remembered: items that needed no call, because a recorded result, or the result of an equal item, was
+    used. workers: the number of concurrent calls allowed now. rate: items finished per second in the last 5 s. seconds:
+    since the start. waited: from reading an item to the start of its last call. ran: the durations of calls. spent:
+    what calls cost, keyed by the names passed to `Delivery.spent`.
     """
 
     done: int = 0

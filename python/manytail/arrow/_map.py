@@ -189,7 +189,7 @@ def check_zone(name: Any) -> str:
 
 # ---------------------------------------------------------------------------------------------------- input
 def _opened(data: Any) -> tuple[pa.Schema | None, Iterator[Any]]:
-    """The schema and the batches of an input. The schema of an iterable is that of its first batch."""
+    """The schema and the batches of an input. An iterable has the schema of its first batch."""
     if hasattr(data, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(data)

@@ -31,8 +31,7 @@ class ResultSchema:
     """A result schema, which checks results and builds columns from them.
 
     `fit` is a faster version of `check`: for a result that it accepts, both return the same clean value. `check` may
-    accept a result that `fit` refuses. If the schema is a single column that is not nested, `fit` is that of the
-    column.
+    accept a result that `fit` refuses. If the schema is a single column that is not nested, `fit` is the column's own.
     """
 
     fit: Fit

@@ -1,4 +1,4 @@
-"""The credential classes, in the module where pika has them. The broker does not check credentials."""
+"""Contains the credential classes, under the same module name as in pika. The broker does not check credentials."""
 
 from manytail.broker.parameters import ExternalCredentials, PlainCredentials
 

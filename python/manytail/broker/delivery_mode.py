@@ -1,4 +1,4 @@
-"""DeliveryMode, in the module where pika has it."""
+"""Contains DeliveryMode, under the same module name as in pika."""
 
 from manytail.broker.spec import DeliveryMode
 

@@ -73,9 +73,8 @@ def concurrent_map(
     max_in_flight: the maximum number of items taken from the input and not yet yielded. None: the limit begins at 4 x
     workers x batch. It doubles whenever a worker is idle because all items in the window are finished, or wait for an
     earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch if
-    that is more; because of look-ups, it grows only up to 16 x workers x batch. A slow consumer never makes it grow,
-    and it stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or
-    sys.getsizeof.
+    that is more; because of look-ups, only up to 16 x workers x batch. A slow consumer never makes it grow, and it
+    stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or sys.getsizeof.
     order: the order of the results. "input": the order of the items. "key": the order of the items within each key;
     results of different keys may overtake each other. "completion": the order in which calls finish. With "input" and
     "key", a slow item delays the results that come after it, but other calls continue.
@@ -253,8 +252,8 @@ def aconcurrent_map(
     in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
     the failure of an item. Threads are started only for the database of `remember` and `shared`.
 
-    Options and errors are those of concurrent_map, except that workers="inline" is not allowed. The map waits in your
-    event loop and does not block other tasks there.
+    It has the same options and errors as concurrent_map, except that workers="inline" is not allowed. The map waits in
+    your event loop and does not block other tasks there.
     """
 @overload
 def aconcurrent_map(
@@ -362,11 +361,11 @@ class Caller(Generic[_T, _R]):
     Caller itself fails, for example because its database is gone, all items fail with that error, and submitting more
     raises RuntimeError.
 
-    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. That is so if all workers are waiting in
-    such calls (if `workers` is a range, `least` of them), if all calls that `per_key` allows for its key are, or if the
-    call of an equal item is (with `dedup`). With an `async def` fn, it always raises RuntimeError, because it would
-    block the loop. Inside fn, submitting an item does not wait for max_in_flight. Waiting for a submitted future is not
-    checked for deadlock.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. This is the case if calls that wait in
+    this way occupy all workers (if `workers` is a range, `least` of them) or all slots that `per_key` gives to the
+    item's key, or if the call of an equal item is one of them (with `dedup`). With an `async def` fn, it always raises
+    RuntimeError, because it would block the loop. Inside fn, submitting an item does not wait for max_in_flight.
+    Waiting for a submitted future is not checked for deadlock.
 
     Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child, a Caller starts afresh;
     its earlier futures belong to the parent. A Caller that is garbage-collected without being closed cancels the items

@@ -62,11 +62,11 @@ class Caller(Generic[_T, _R]):
     Caller itself fails, for example because its database is gone, all items fail with that error, and submitting more
     raises RuntimeError.
 
-    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. That is so if all workers are waiting in
-    such calls (if `workers` is a range, `least` of them), if all calls that `per_key` allows for its key are, or if the
-    call of an equal item is (with `dedup`). With an `async def` fn, it always raises RuntimeError, because it would
-    block the loop. Inside fn, submitting an item does not wait for max_in_flight. Waiting for a submitted future is not
-    checked for deadlock.
+    Inside fn, `caller(item)` raises RuntimeError if it would wait for itself. This is the case if calls that wait in
+    this way occupy all workers (if `workers` is a range, `least` of them) or all slots that `per_key` gives to the
+    item's key, or if the call of an equal item is one of them (with `dedup`). With an `async def` fn, it always raises
+    RuntimeError, because it would block the loop. Inside fn, submitting an item does not wait for max_in_flight.
+    Waiting for a submitted future is not checked for deadlock.
 
     Ctrl-C in `caller(item)` cancels the item, unless its call is running. In a forked child, a Caller starts afresh;
     its earlier futures belong to the parent. A Caller that is garbage-collected without being closed cancels the items

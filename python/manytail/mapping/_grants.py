@@ -1,7 +1,7 @@
 """What a database grants to the processes that share its limits. Pure: no thread, clock, lock or I/O.
 
 A process reports what its calls spent, and asks for what its next calls need. `grant` decides all that one process says
-at a time, in one transaction (`_shared_store.exchange`). Times are those of the database's clock.
+at a time, in one transaction (`_shared_store.exchange`). Times come from the database's clock.
 
     limit         row                              what is granted
     Rate          tat, credit (`_ledger.Tokens`)   slots, from `begin` on, which begin within `ahead` seconds

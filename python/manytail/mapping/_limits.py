@@ -243,8 +243,8 @@ class Limit:
 
     # ------------------------------------------------------------------------------------------------ accounts
     def account(self, key: Hashable, owner: Owner) -> Account:
-        """Return the account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it without a
-        lock."""
+        """Return the account of a key, for one more use. Runs the user's `__hash__` and `__eq__`: call it while holding
+        no lock."""
         if len(self._accounts) >= self._accounts_limit:
             self._forget_idle()
         while True:

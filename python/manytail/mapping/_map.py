@@ -92,8 +92,8 @@ def aconcurrent_map(
     in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
     the failure of an item. Threads are started only for the database of `remember` and `shared`.
 
-    Options and errors are those of concurrent_map, except that workers="inline" is not allowed. The map waits in your
-    event loop and does not block other tasks there.
+    It has the same options and errors as concurrent_map, except that workers="inline" is not allowed. The map waits in
+    your event loop and does not block other tasks there.
     """
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or async iterable")

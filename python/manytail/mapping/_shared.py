@@ -29,8 +29,8 @@ _VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Shared:
-    """A SQL database, and a name for what is stored in it. All maps, tasks, processes and machines that use the same
-    name share recorded results (`remember=`) and limits (`shared=`).
+    """A named store of recorded results (`remember=`) and limits (`shared=`) in a SQL database. All maps, tasks,
+    processes and machines that use the same name share it.
 
     where: the path of a SQLite file, or `sqlite:///file.db`, for the processes of one machine; it needs no
     installation. Or `postgresql://user@host/database` for several machines; it needs `pip install
@@ -40,7 +40,7 @@ class Shared:
     A Shared can be pickled; each process opens one connection, on first use. Its repr, logs and errors never show
     passwords or the parameters of SQL statements.
 
-    Its methods block while they query the database. Raises ValueError for a bad `where`, or if the tables are those of
+    Its methods block while they query the database. Raises ValueError for a bad `where`, or if the tables belong to
     another version of manytail; PermissionError for a wrong password or missing rights; FileNotFoundError if the folder
     of the file does not exist; IsADirectoryError if `where` is a directory; SharedUnavailable if the database was
     unavailable for `outage_timeout` seconds.

@@ -76,7 +76,7 @@ class Delivery:
     @property
     def idempotency_key(self) -> str:
         """A hex string that identifies the item. It is the same for items of equal type and value in every attempt,
-        process, partition, job and release of manytail. Raises TypeError if the call is that of a batch, or if the item
+        process, partition, job and release of manytail. Raises TypeError if the call is for a batch, or if the item
         has a type that `item_id` may not return."""
         if self._batch:
             raise TypeError("idempotency_key: of a call with a batch (expected: idempotency_keys)")
@@ -102,7 +102,7 @@ class Delivery:
         in Stats. The most recent report counts, even if the call fails afterwards. May be called in any thread.
 
         Raises ValueError if an amount is not finite and >= 0, if it has no name and there is not exactly one limit with
-        a `cost`, or if the name is that of a Concurrency. Raises TypeError if an amount is not a number, and
+        a `cost`, or if the name belongs to a Concurrency. Raises TypeError if an amount is not a number, and
         RuntimeError after the call has ended.
         """
         if not self._open:

@@ -70,8 +70,8 @@ def concurrent_udf(
     Raises
     ------
     ValueError, TypeError
-        For a wrong option. What it returns raises them if it is called without columns, or with a number of columns
-        that `fn` does not take.
+        For a wrong option. The returned function raises them if it is called without columns, or with a number of
+        columns that `fn` does not take.
     RuntimeError
         If PySpark is older than 4.1.
 

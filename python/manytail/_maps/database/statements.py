@@ -60,7 +60,7 @@ _TABLES = (
 
 
 class LayoutError(ValueError):
-    """The tables are those of another manytail."""
+    """The tables belong to another version of manytail."""
 
 
 def _missing(transaction: Transaction) -> list[str]:

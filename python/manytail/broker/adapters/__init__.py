@@ -1,5 +1,5 @@
-"""BlockingConnection, in the module where pika has it. There are no counterparts of pika's connections for event
-loops."""
+"""Contains BlockingConnection, under the same module name as in pika. There are no counterparts of pika's connections
+for event loops."""
 
 from manytail.broker.adapters import blocking_connection
 from manytail.broker.connection import BlockingConnection

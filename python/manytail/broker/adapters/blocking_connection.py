@@ -1,4 +1,4 @@
-"""The classes of a BlockingConnection, in the module where pika has them. BlockingChannel is Channel."""
+"""Contains the classes of a BlockingConnection, under the same module name as in pika. BlockingChannel is Channel."""
 
 from manytail.broker.channel import Channel as BlockingChannel
 from manytail.broker.connection import BlockingConnection
