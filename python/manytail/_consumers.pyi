@@ -29,7 +29,7 @@ class Consumer(Generic[_T]):
     all its subscriptions; higher numbers come first. Close it, or use it in a `with` block; if it is garbage-collected
     before being closed, it closes itself with a ResourceWarning. Raises ValueError if prefetch < 0. Source: the
     ConsumerTarget of Qpid's consumer-queue design.
-    It uses the locks of its queues.
+    Blocking: it uses the locks of its queues.
 
     >>> a, b = EntryQueue("a"), EntryQueue("b")
     >>> with Consumer() as both:

@@ -56,7 +56,7 @@ class Entry(Generic[_T]):
     ends if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that, ack,
     release, reject, lock and unlock return False and change nothing, even if another subscription holds the entry now.
     They always return False on handles from put() and browse(). Handles of the same entry are equal. Which call ends a
-    delivery is decided without a lock; everything else uses the queue's lock. Source: see EntryQueue.
+    delivery is decided without a lock; the other locks are the queue's. Source: see EntryQueue.
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...

@@ -95,7 +95,7 @@ class Subscriber(Generic[_T]):
 
     If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
     would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
-    ResourceWarning. It uses the same algorithm and locking as its queue (see there for the source).
+    ResourceWarning. Its locks and algorithm are the same as in its queue (see there for the source).
     """
     def __init__(self, *args: object, **options: object) -> None: ...  # raises: PubSubQueue.subscribe() makes them
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...

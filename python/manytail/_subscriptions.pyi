@@ -15,8 +15,8 @@ class Subscription(Generic[_T]):
     places.
 
     Several threads may share it. Iterating over it gets entries until get would raise ShutDown or ClosedError. If it is
-    garbage-collected before being closed, it closes itself with a ResourceWarning. It uses the same algorithm and
-    locking as its queue (see there for the source).
+    garbage-collected before being closed, it closes itself with a ResourceWarning. Its locks and algorithm are the same
+    as in its queue (see there for the source).
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...

@@ -112,7 +112,7 @@ cdef class Entry:
     ends if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that, ack,
     release, reject, lock and unlock return False and change nothing, even if another subscription holds the entry now.
     They always return False on handles from put() and browse(). Handles of the same entry are equal. Which call ends a
-    delivery is decided without a lock; everything else uses the queue's lock. Source: see EntryQueue."""
+    delivery is decided without a lock; the other locks are the queue's. Source: see EntryQueue."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")

@@ -451,7 +451,7 @@ cdef class Subscriber(Root):
 
     If several threads share a Subscriber, each message goes to one of them. Iterating over it gets messages until get
     would raise ShutDown or ClosedError. If it is garbage-collected before being closed, it closes itself with a
-    ResourceWarning. It uses the same algorithm and locking as its queue (see there for the source)."""
+    ResourceWarning. Its locks and algorithm are the same as in its queue (see there for the source)."""
     cdef PubSubQueue queue          # for the collector, which visits the messages there
     cdef ps.pubsub *q               # with a reference
     cdef ps.subscriber *s
