@@ -176,14 +176,14 @@ def test_the_timeout_ends_it_too_and_without_blocking_it_is_ignored(waiting):
 )
 def test_a_bad_linger_is_refused(form, linger, error):
     form.put(1)
-    with pytest.raises(error, match=r"linger=.*expected"):
+    with pytest.raises(error, match=r"linger: .*expected"):
         form(1, linger)
     assert form.on.inside() == 1
 
 
 def test_a_bad_linger_is_refused_without_blocking_too(waiting):
     waiting.put(1)
-    with pytest.raises(ValueError, match=r"linger=.*expected"):
+    with pytest.raises(ValueError, match=r"linger: .*expected"):
         waiting(1, -1, block=False)
     assert waiting.on.inside() == 1
 
