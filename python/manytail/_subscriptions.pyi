@@ -37,7 +37,7 @@ class Subscription(Generic[_T]):
         """Return a list of up to max_items entries, at most as many as prefetch allows. Waits for the first one, then
         takes all that are available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
-        linger: the seconds that it waits for more entries after the first one. It returns earlier if it has max_items
+        linger: how many seconds it waits for more entries after the first one. It returns earlier if it has max_items
         entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception
         interrupts it, for example one from a signal handler, the entries are released. block=False ignores linger.
         Raises ValueError if linger is negative or NaN.

@@ -465,7 +465,7 @@ cdef class MultiQueue(Root):
         """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
         available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
-        linger: the seconds that it waits for more items after the first one. It returns earlier if it has max_items
+        linger: how many seconds it waits for more items after the first one. It returns earlier if it has max_items
         items, times out, or the queue is shut down. If an exception interrupts it, for example one from a signal
         handler, all items are put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError
         if linger is negative or NaN."""
@@ -823,7 +823,8 @@ cdef class SubQueue(Root):
 
     All methods may be called in any thread. Puts to different sub-queues hardly wait for each other. priority, weight,
     maxsize and enabled may be assigned at any time; once the sub-queue has been removed, this has no effect.
-    Blocking, like the MultiQueue. Source: the sub-queues of the LinkedBlockingMultiQueue, each with its own put lock.
+    Blocking: it uses short locks, as the MultiQueue does. Source: the sub-queues of the LinkedBlockingMultiQueue, each
+    with its own put lock.
     """
 
     def __cinit__(self, maker=None):

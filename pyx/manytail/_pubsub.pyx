@@ -255,7 +255,7 @@ cdef class PubSubQueue(Root):
     slowest. Without subscribers a message is not kept. subscribe is O(subscribers); close is O(1), plus the freeing of
     messages. It is lock-free without the GIL, with these exceptions. publish waits for a free slot. A publish that
     drops a subscriber's message waits for other publishers that do the same, and for threads that are getting from that
-    subscriber. Threads that share a subscriber take turns, and so do threads that subscribe.
+    subscriber. Threads that share a subscriber wait for each other, and so do concurrent calls of subscribe.
     Source: disclosure IPCOM000185635D, completed in docs/design/pubsub.md.
 
     >>> q = PubSubQueue()
@@ -559,7 +559,7 @@ cdef class Subscriber(Root):
         """Return a list of up to max_items messages in order. Waits for the first one, then takes all that are
         available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
-        linger: the seconds that it waits for more messages after the first one. It returns earlier if it has max_items
+        linger: how many seconds it waits for more messages after the first one. It returns earlier if it has max_items
         messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it
         raises ClosedError. It takes the messages only at the end, so an exception loses none. block=False ignores
         linger. Raises ValueError if linger is negative or NaN."""

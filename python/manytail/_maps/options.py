@@ -178,8 +178,8 @@ class Options:
         out. It begins with `start` calls (by default `least`) and doubles the number after each round of successes,
         until the first refusal. A refusal is a deferral, a timeout or a failure that is retried. From then on, each
         round of successes adds one, and a refusal halves the number, at most once in the time that one call takes. A
-        round counts only if all workers were busy and calls were waiting only for a free worker. Options that depend
-        on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread that
+        round counts only if all workers were busy and calls had to wait only for a worker. Options that depend on
+        `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread that
         takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
         only when it returns, and options that depend on `workers` treat it as 1.""",
         check_workers, of_callers="""the number of concurrent calls. A plain function runs in that many threads, an
@@ -235,7 +235,7 @@ class Options:
         optional_policy, of=Batch, low=1, example="batch=Batch(100, linger=0.5)",
     )  # fmt: skip
     timeout: float | None = option(
-        "float | None", None, """the seconds that one attempt may take; after that it fails with TimeoutError. None: no
+        "float | None", None, """how many seconds one attempt may take; after that it fails with TimeoutError. None: no
         limit. A coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result
         is dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
         little shorter.""",
@@ -281,9 +281,9 @@ class Options:
     limits: tuple[Limit, ...] = option(
         "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
         them have room for it. Maps that use the same limit object share the limit, and are served in the order in
-        which they began to wait; a limit with `shared` is shared by everything that uses its name in that database. An
-        item that can never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails with the error that fn
-        raised; all other items continue. A deferred call costs a Budget nothing.""",
+        which they began to wait; a limit with `shared` is shared by everything that uses a limit of the same name in
+        the same database. An item that can never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails
+        with the error that fn raised; all other items continue. A deferred call costs a Budget nothing.""",
         check_limits, example='limits=[Rate(475, "minute"), Concurrency(10)]',
     )  # fmt: skip
     item_id: Callable[[Any], Any] | None = option(

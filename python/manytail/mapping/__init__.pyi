@@ -66,7 +66,7 @@ def concurrent_map(
     start, most), and the map finds out. It begins with `start` calls (by default `least`) and doubles the number after
     each round of successes, until the first refusal. A refusal is a deferral, a timeout or a failure that is retried.
     From then on, each round of successes adds one, and a refusal halves the number, at most once in the time that one
-    call takes. A round counts only if all workers were busy and calls were waiting only for a free worker. Options that
+    call takes. A round counts only if all workers were busy and calls had to wait only for a worker. Options that
     depend on `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread
     that takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
     only when it returns, and options that depend on `workers` treat it as 1.
@@ -83,7 +83,7 @@ def concurrent_map(
     per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
     for its next attempt still counts.
     weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
-    mapping have the weight 1. It needs `key`.
+    mapping have a weight of 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
@@ -92,7 +92,7 @@ def concurrent_map(
     and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
     separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
     if the deadline passes. None: one item per call.
-    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    timeout: how many seconds one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
     is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
     deadline: the seconds that the whole map may take, counted from the first item. After that, every unfinished item
@@ -112,9 +112,9 @@ def concurrent_map(
     and returns a bool. They are not retried. Errors that do not come from fn, such as BudgetExceeded, count too.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
     that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
-    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
-    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
-    deferred call costs a Budget nothing.
+    with `shared` is shared by everything that uses a limit of the same name in the same database. An item that can
+    never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other
+    items continue. A deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
     tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
@@ -250,7 +250,7 @@ def aconcurrent_map(
 
     Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
     in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
-    the failure of an item. Threads are started only for the database of `remember` and `shared`.
+    the failure of an item. Threads are started only for database access, with `remember` or `shared`.
 
     It has the same options and errors as concurrent_map, except that workers="inline" is not allowed. The map waits in
     your event loop and does not block other tasks there.
@@ -314,7 +314,7 @@ class Caller(Generic[_T, _R]):
     per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
     for its next attempt still counts.
     weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
-    mapping have the weight 1. It needs `key`.
+    mapping have a weight of 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
@@ -323,7 +323,7 @@ class Caller(Generic[_T, _R]):
     and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
     separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
     if the deadline passes. None: one item per call.
-    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    timeout: how many seconds one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
     is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
     retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
@@ -334,9 +334,9 @@ class Caller(Generic[_T, _R]):
     call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
     that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
-    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
-    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
-    deferred call costs a Budget nothing.
+    with `shared` is shared by everything that uses a limit of the same name in the same database. An item that can
+    never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other
+    items continue. A deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
     tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
@@ -440,7 +440,7 @@ class AsyncCaller(Generic[_T, _R]):
     per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
     for its next attempt still counts.
     weights: a mapping from keys to the number of calls that a key starts in each of its turns. Keys that are not in the
-    mapping have the weight 1. It needs `key`.
+    mapping have a weight of 1. It needs `key`.
     priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
     to the items that are in flight, and affects when calls start, never the order of the results.
     batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
@@ -449,7 +449,7 @@ class AsyncCaller(Generic[_T, _R]):
     and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is called
     separately. All items of a batch fail if the result is not a sequence of the right length, if the call times out, or
     if the deadline passes. None: one item per call.
-    timeout: the seconds that one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+    timeout: how many seconds one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
     is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more than
     `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
     retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
@@ -460,9 +460,9 @@ class AsyncCaller(Generic[_T, _R]):
     call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
     limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
     that use the same limit object share the limit, and are served in the order in which they began to wait; a limit
-    with `shared` is shared by everything that uses its name in that database. An item that can never fit a Budget fails
-    with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
-    deferred call costs a Budget nothing.
+    with `shared` is shared by everything that uses a limit of the same name in the same database. An item that can
+    never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other
+    items continue. A deferred call costs a Budget nothing.
     item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
     None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
     tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other type
@@ -483,9 +483,9 @@ class AsyncCaller(Generic[_T, _R]):
     loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
     its close() method, if it has one.
 
-    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for the
-    database of `remember` and `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits in the
-    event loop and does not block other tasks there.
+    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for
+    database access, with `remember` or `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits
+    in the event loop and does not block other tasks there.
     """
     @overload
     def __init__(

@@ -209,9 +209,9 @@ class AsyncCaller(Generic[_T, _R]):
 
     Options: those of docs/reference/options.md.
 
-    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for the
-    database of `remember` and `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits in the
-    event loop and does not block other tasks there.
+    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for
+    database access, with `remember` or `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits
+    in the event loop and does not block other tasks there.
     """
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:

@@ -90,7 +90,7 @@ def aconcurrent_map(
 
     Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
     in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
-    the failure of an item. Threads are started only for the database of `remember` and `shared`.
+    the failure of an item. Threads are started only for database access, with `remember` or `shared`.
 
     It has the same options and errors as concurrent_map, except that workers="inline" is not allowed. The map waits in
     your event loop and does not block other tasks there.

@@ -62,8 +62,9 @@ def fan_out(
     Returns
     -------
     DataFrame
-        One row per task and sink: `partition` int, `sink` string, `rows` long (of the batches that it took), `error`
-        struct<type, message> (null on success), and with `schema` also `result` struct<schema>, null on error.
+        One row per task and sink: `partition` int, `sink` string, `rows` long (the number of rows in the batches that
+        the sink took), `error` struct<type, message> (null on success), and with `schema` also `result` struct<schema>,
+        null on error.
 
     Raises
     ------
