@@ -84,5 +84,6 @@ class Consumer(Generic[_T]):
         """Undo suspend()."""
     def close(self) -> None:
         """Close all its subscriptions, which releases what they hold. Gets that are waiting, and all later gets, raise
-        ClosedError. Waits for a running callback of listen(), except inside it. May be called again.
+        ClosedError. Waits for a running callback of listen() to finish, unless that callback calls close().
+        May be called again.
         """

@@ -390,7 +390,8 @@ cdef class Consumer(Root):
 
     def close(self):
         """Close all its subscriptions, which releases what they hold. Gets that are waiting, and all later gets, raise
-        ClosedError. Waits for a running callback of listen(), except inside it. May be called again."""
+        ClosedError. Waits for a running callback of listen() to finish, unless that callback calls close().
+        May be called again."""
         mt_store_relaxed_u32(&self.closed_, 1)      # relaxed because: see is_open()
         with cython.critical_section(self):
             listener = self.listener

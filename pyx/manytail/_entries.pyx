@@ -111,8 +111,9 @@ cdef class Entry:
     get returns a handle for one delivery, which lasts from that get until ack, release or reject. The delivery also
     ends if the subscription closes, or if expiry, purge or overflow removes an unlocked entry. After that, ack,
     release, reject, lock and unlock return False and change nothing, even if another subscription holds the entry now.
-    They always return False on handles from put() and browse(). Handles of the same entry are equal. Which call ends a
-    delivery is decided without a lock; the other locks are the queue's. Source: see EntryQueue."""
+    They always return False on handles from put() and browse(). Handles of the same entry are equal. If several
+    calls try to end the same delivery, the winner is decided without a lock; the other locks are the queue's. Source:
+    see EntryQueue."""
 
     def __init__(self):
         raise RuntimeError("an Entry is made by its queue, once")
@@ -353,8 +354,8 @@ cdef class EntryQueue(Root):
     from the first entry that it gets until it closes. Other subscriptions do not get entries of the group.
     Raises ValueError or TypeError for invalid arguments.
 
-    Blocking: one short lock per queue, without the GIL. Which call ends a delivery is decided without a lock. Source:
-    the strictly ordered queue of Qpid.
+    Blocking: one short lock per queue, without the GIL. If several calls try to end the same delivery, the winner is
+    decided without a lock. Source: the strictly ordered queue of Qpid.
 
     >>> q = EntryQueue("jobs")
     >>> q.put("first").seq, q.put("second").seq

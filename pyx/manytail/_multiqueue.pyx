@@ -168,9 +168,9 @@ cdef class MultiQueue(Root):
         int >= 0; maxsize then limits the sum of the sizes. It is called once per item, before the item is put and while
         no lock is held; put_many of a list or tuple calls it for all items first. A put of a small item may overtake a
         waiting put of a large one.
-        Raises ValueError if the key exists or weight < 1; TypeError if priority, maxsize or weight is not an int, if
-        the key is not hashable, or if sizer is not callable or the queue is an IndexMultiQueue; ShutDown after
-        shutdown().
+        Raises ValueError if the key exists or weight < 1, and ShutDown after shutdown(). Raises TypeError if priority,
+        maxsize or weight is not an int, if the key is not hashable, if sizer is not callable, or if an IndexMultiQueue
+        is given a sizer.
 
         >>> q = MultiQueue()
         >>> pages = q.add("pages", maxsize=1_000_000, sizer=len)      # at most a million bytes

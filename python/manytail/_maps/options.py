@@ -190,11 +190,12 @@ class Options:
         "int | None", None, """the maximum number of items taken from the input and not yet yielded. None: the limit
         begins at 4 x workers x batch. It doubles whenever a worker is idle because all items in the window are
         finished, or wait for an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000,
-        or 4 x workers x batch if that is more; because of look-ups, only up to 16 x workers x batch. A slow
+        or 4 x workers x batch if that is more. Growth that only look-ups cause stops at 16 x workers x batch. A slow
         consumer never makes it grow, and it stops growing while the waiting items and results occupy 256 MB or more,
         according to nbytes or sys.getsizeof.""",
-        optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; submitting
-        more waits. None: 10,000, or workers x batch if that is more.""", example="max_in_flight=100",
+        optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; beyond
+        that, submitting an item waits until another one finishes. None: 10,000, or workers x batch if that is more.""",
+        example="max_in_flight=100",
     )  # fmt: skip
     order: str = option(
         'Literal["input", "key", "completion"]', "input", """the order of the results. "input": the order of the items.
@@ -301,13 +302,13 @@ class Options:
     )  # fmt: skip
     remember: Shared | None = option(
         "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
-        make these calls again: a path or URL, or a Shared. A path stands for a Shared with that path, whose name is the
-        module and name of fn; if fn has changed since results were recorded, a UserWarning says so once. Items are
-        identified by `item_id`. Results are looked up in bulk, at most 1 s before the call. They are recorded after at
-        most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay twice for at most the calls
-        that were running and the results that were not recorded yet, of which there are at most 200. Failures are not
-        recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller logs
-        the first such error and continues. While the database is unavailable, no call starts; after the
+        make these calls again: a path or URL, or a Shared. A path is short for a Shared with that path, named after the
+        module and qualified name of fn. If fn has changed since results were recorded, a UserWarning says so once.
+        Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the call. They are recorded
+        after at most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay twice for at most
+        the calls that were running and the results that were not recorded yet, of which there are at most 200. Failures
+        are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller
+        logs the first such error and continues. While the database is unavailable, no call starts; after the
         `outage_timeout` of the Shared, the map fails with SharedUnavailable.""",
         check_remember, example='remember="run.db"',
     )  # fmt: skip

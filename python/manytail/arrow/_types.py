@@ -98,8 +98,8 @@ def _plain(kind: pa.DataType) -> pa.DataType | None:
 
 
 def column_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column that stores the values of `kind`: each PythonType is replaced with its storage
-    type."""
+    """Return the type of a column that stores values of type `kind`: it is `kind` with each PythonType replaced by
+    its storage type."""
     return mapped(kind, lambda one: column_type(one.storage_type) if isinstance(one, PythonType) else None)
 
 

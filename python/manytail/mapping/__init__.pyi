@@ -73,8 +73,9 @@ def concurrent_map(
     max_in_flight: the maximum number of items taken from the input and not yet yielded. None: the limit begins at 4 x
     workers x batch. It doubles whenever a worker is idle because all items in the window are finished, or wait for an
     earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch if
-    that is more; because of look-ups, only up to 16 x workers x batch. A slow consumer never makes it grow, and it
-    stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or sys.getsizeof.
+    that is more. Growth that only look-ups cause stops at 16 x workers x batch. A slow consumer never makes it grow,
+    and it stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or
+    sys.getsizeof.
     order: the order of the results. "input": the order of the items. "key": the order of the items within each key;
     results of different keys may overtake each other. "completion": the order in which calls finish. With "input" and
     "key", a slow item delays the results that come after it, but other calls continue.
@@ -123,13 +124,14 @@ def concurrent_map(
     the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
     for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
-    Shared. A path stands for a Shared with that path, whose name is the module and name of fn; if fn has changed since
-    results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk,
-    at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always before the map ends.
-    After a kill -9, you pay twice for at most the calls that were running and the results that were not recorded yet,
-    of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it is yielded, and then
-    the map fails with TypeError; a Caller logs the first such error and continues. While the database is unavailable,
-    no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
+    Shared. A path is short for a Shared with that path, named after the module and qualified name of fn. If fn has
+    changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are
+    looked up in bulk, at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always
+    before the map ends. After a kill -9, you pay twice for at most the calls that were running and the results that
+    were not recorded yet, of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it
+    is yielded, and then the map fails with TypeError; a Caller logs the first such error and continues. While the
+    database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map fails with
+    SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
     loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
@@ -307,8 +309,8 @@ class Caller(Generic[_T, _R]):
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
     many coroutines. With (least, most) or (least, start, most), the Caller finds a suitable number in that range, as a
     map does.
-    max_in_flight: the maximum number of submitted items that are not finished; submitting more waits. None: 10,000, or
-    workers x batch if that is more.
+    max_in_flight: the maximum number of submitted items that are not finished; beyond that, submitting an item waits
+    until another one finishes. None: 10,000, or workers x batch if that is more.
     key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
     per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
@@ -345,13 +347,14 @@ class Caller(Generic[_T, _R]):
     the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
     for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
-    Shared. A path stands for a Shared with that path, whose name is the module and name of fn; if fn has changed since
-    results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk,
-    at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always before the map ends.
-    After a kill -9, you pay twice for at most the calls that were running and the results that were not recorded yet,
-    of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it is yielded, and then
-    the map fails with TypeError; a Caller logs the first such error and continues. While the database is unavailable,
-    no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
+    Shared. A path is short for a Shared with that path, named after the module and qualified name of fn. If fn has
+    changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are
+    looked up in bulk, at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always
+    before the map ends. After a kill -9, you pay twice for at most the calls that were running and the results that
+    were not recorded yet, of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it
+    is yielded, and then the map fails with TypeError; a Caller logs the first such error and continues. While the
+    database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map fails with
+    SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
     loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with
@@ -433,8 +436,8 @@ class AsyncCaller(Generic[_T, _R]):
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
     many coroutines. With (least, most) or (least, start, most), the Caller finds a suitable number in that range, as a
     map does.
-    max_in_flight: the maximum number of submitted items that are not finished; submitting more waits. None: 10,000, or
-    workers x batch if that is more.
+    max_in_flight: the maximum number of submitted items that are not finished; beyond that, submitting an item waits
+    until another one finishes. None: 10,000, or workers x batch if that is more.
     key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
     `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one group.
     per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
@@ -471,13 +474,14 @@ class AsyncCaller(Generic[_T, _R]):
     the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is made
     for every item.
     remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
-    Shared. A path stands for a Shared with that path, whose name is the module and name of fn; if fn has changed since
-    results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are looked up in bulk,
-    at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always before the map ends.
-    After a kill -9, you pay twice for at most the calls that were running and the results that were not recorded yet,
-    of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it is yielded, and then
-    the map fails with TypeError; a Caller logs the first such error and continues. While the database is unavailable,
-    no call starts; after the `outage_timeout` of the Shared, the map fails with SharedUnavailable.
+    Shared. A path is short for a Shared with that path, named after the module and qualified name of fn. If fn has
+    changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are
+    looked up in bulk, at most 1 s before the call. They are recorded after at most 0.5 s or 200 results, and always
+    before the map ends. After a kill -9, you pay twice for at most the calls that were running and the results that
+    were not recorded yet, of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it
+    is yielded, and then the map fails with TypeError; a Caller logs the first such error and continues. While the
+    database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map fails with
+    SharedUnavailable.
     setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
     per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
     loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed with

@@ -152,10 +152,11 @@ class Limit:
     the limit applies to each key separately; idle keys are forgotten. name: identifies the limit in `Delivery.spent`
     and Stats; needed with `shared`.
 
-    `with limit:` and `async with limit:` wait until there is room, and take 1; `with limit(cost):` takes another cost.
-    A Concurrency gets it back at the end of the block. The block gets an object with a `spent` method, like a Delivery.
-    It may end in a different thread from the one in which it began. Entering a block may wait. It raises RuntimeError
-    if it would wait for itself: for a Concurrency that its own caller holds, or for a Budget that nobody else holds.
+    `with limit:` and `async with limit:` wait until there is room, and use up 1 unit; `with limit(cost):` uses up
+    `cost` units instead. A Concurrency gets them back at the end of the block. The block gets an object with a `spent`
+    method, like a Delivery. It may end in a different thread from the one in which it began. Entering a block may wait.
+    It raises RuntimeError if it would wait for itself: for a Concurrency that its own caller holds, or for a Budget
+    that nobody else holds.
     """
 
     name: str | None

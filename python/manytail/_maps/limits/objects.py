@@ -40,9 +40,9 @@ class Limit:
     """A Rate, a Budget or a Concurrency: it bounds what all calls together may take.
 
     A call starts when all limits of its map have room for it, and takes its cost from all of them or from none. Maps
-    and blocks that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room and take 1, or
-    `limit(cost)` another cost; when the block ends, a Concurrency gets it back. `with limit as block` gives the block,
-    and `block.spent(amount)` reports what it really took.
+    and blocks that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room and use up 1
+    unit; `with limit(cost):` uses up `cost` units instead. When the block ends, a Concurrency gets them back. `with
+    limit as block` gives the block, and `block.spent(amount)` reports what it really took.
     """
 
     name: str | None
