@@ -464,6 +464,37 @@ def test_a_waiter_whose_loop_was_closed_is_freed_at_the_next_wake_up() -> None:
     left[0]._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+def test_waiters_of_another_loop_come_after_those_of_a_closed_one() -> None:
+    slots = Concurrency(1)
+    left: list[Any] = []  # the coroutines live on, so nothing else ends their waits
+
+    async def wait() -> None:
+        async with slots:
+            pass
+
+    async def leave() -> None:
+        left.extend(asyncio.create_task(wait()) for _ in range(2))
+        await _when(lambda: len(slots._account.queue) == 2)
+
+    def close() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(leave())
+        loop.close()
+
+    async def others() -> None:
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*(wait() for _ in range(2)))
+
+    with Threads() as threads:
+        with slots:
+            threads.start(close).result()
+            running = threads.start(asyncio.run, others())
+            wait_until(lambda: len(slots._account.queue) == 4, "two waiters behind the two")
+        running.result()
+    for task in left:
+        task._log_destroy_pending = False
+
+
 @pytest.mark.parametrize("loop", ["closed", "blocked"])
 @pytest.mark.parametrize("limit", [Rate(100), Concurrency(1)], ids=["Rate", "Concurrency"])
 def test_the_waiters_of_a_loop_that_does_not_run_hold_others_up_once_and_not_each(

@@ -368,7 +368,7 @@ SHARED_FAULTS: dict[str, list[tuple[int, str, str, str]]] = {
         (7, "a lease begins as soon as it comes", "answer.begin + offset", "now"),
         (102, "a lease is asked for again while it is on its way", "return not self.asked and self", "return self"),
         (29, "nobody looks when more was granted",
-         "now\n            self.call_first(wakes)\n\n    def", "now\n\n    def"),
+         "now\n            self.call_first(now, wakes)\n\n    def", "now\n\n    def"),
         (1, "who was answered counts as asking",
          "asked = False\n            self", "asked = self.asked\n            self"),
         (1, "what calls spent is told twice",

@@ -406,10 +406,11 @@ def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
 def leave_home(account: Account, home: Any, now: float, wakes: list[Waiter]) -> list[Waiter]:
     """The event loop is closed: who waits there for the account does not. Returns those."""
     gone = [waiter for waiter in account.queue if waiter.home is home]
+    called: list[Waiter] = []
     for waiter in gone:
-        leave(waiter, now, [])
-    if gone:
-        account.call_first(now, wakes)
+        leave(waiter, now, called)
+    # All of them: who is called is marked so by `due`, and is not called again before it has asked.
+    wakes += [waiter for waiter in dict.fromkeys(called) if waiter.home is not home]
     return gone
 
 
