@@ -393,10 +393,14 @@ cdef class ListSubscription:
 
     cdef node *wait(self, int64_t *delivery) except NULL:
         cdef node *n = NULL
+        cdef bint needs_gil = HAS_GIL and self.q.locked     # where the GIL is the lock
         add_to(&self.p.interested, 1)
         while n == NULL:
             with nogil:
                 sched_yield()
+                if not needs_gil:
+                    n = take(self.q, self.p, delivery)
+            if needs_gil:
                 n = take(self.q, self.p, delivery)
         add_to(&self.p.interested, -1)
         return n
