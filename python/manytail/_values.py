@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 _K = TypeVar("_K")
 _S = TypeVar("_S")
@@ -118,7 +118,10 @@ class QueueStats(NamedTuple):
     oldest_age: float | None
 
 
-def initialised_repr(method: Callable[[Any], str]) -> Callable[[Any], str]:
+_Repr = TypeVar("_Repr", bound=Callable[[Any], str])
+
+
+def initialised_repr(method: _Repr) -> _Repr:
     """A `__repr__` for debuggers and tracebacks: they may show an object whose `__init__` did not run, or raised."""
 
     @functools.wraps(method)
@@ -128,4 +131,4 @@ def initialised_repr(method: Callable[[Any], str]) -> Callable[[Any], str]:
         except AttributeError:
             return f"<{type(self).__name__}, not initialised>"
 
-    return show
+    return cast(_Repr, show)
