@@ -230,16 +230,16 @@ def defer(item: Any) -> None:
 @pytest.mark.parametrize(
     ("fn", "options", "named"),
     [
-        (str, {"limits": Budget(3, cost=give_huge)}, "cost"),
-        (fail, {"retry": Retry(2, backoff=give_huge)}, "backoff: for attempt 1"),
-        (defer, {}, "RetryLater.after"),
-        (spend, {"limits": Budget(3, cost=float)}, "spent"),
-        (spend_by_name, {}, "spent: tokens"),
+        (str, lambda: {"limits": Budget(3, cost=give_huge)}, "cost"),
+        (fail, lambda: {"retry": Retry(2, backoff=give_huge)}, "backoff: for attempt 1"),
+        (defer, dict, "RetryLater.after"),
+        (spend, lambda: {"limits": Budget(3, cost=float)}, "spent"),
+        (spend_by_name, dict, "spent: tokens"),
     ],
     ids=["cost", "backoff", "RetryLater", "spent", "spent by name"],
 )
 def test_a_number_too_large_to_be_written_is_refused_with_the_name_of_what_gave_it(fn, options, named):
-    (outcome,) = concurrent_map(fn, [1], errors="return", **options)
+    (outcome,) = concurrent_map(fn, [1], errors="return", **options())
     assert type(outcome.error) is ValueError
     assert str(outcome.error).startswith(f"{named}: an int of 16610 bits (expected: ")
 

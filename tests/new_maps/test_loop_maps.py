@@ -256,9 +256,10 @@ def test_an_asynchronous_input_is_closed_where_the_consumer_leaves(run, way):
 
 @in_callers_loops
 def test_a_cancelled_anext_ends_the_map_and_the_next_one_says_so(run):
-    ended = []
+    begun, ended = [], []
 
     async def wait(item):
+        begun.append(item)
         try:
             await asyncio.Event().wait()
         finally:
@@ -267,9 +268,8 @@ def test_a_cancelled_anext_ends_the_map_and_the_next_one_says_so(run):
     async def main():
         results = aconcurrent_map(wait, range(100), workers=3)
         taking = asyncio.ensure_future(anext(results))
-        while results.stats().in_flight == 0:
+        while len(begun) < 3:
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
@@ -318,9 +318,10 @@ def test_fn_may_stop_its_map_and_may_not_wait_for_its_end(run):
 
 @in_callers_loops
 def test_a_dropped_map_cancels_its_calls_and_leaves_no_task(run):
-    ended = []
+    begun, ended = [], []
 
     async def wait(item):
+        begun.append(item)
         try:
             await asyncio.Event().wait()
         finally:
@@ -329,7 +330,8 @@ def test_a_dropped_map_cancels_its_calls_and_leaves_no_task(run):
     async def main():
         results = aconcurrent_map(wait, Numbers(), workers=3)
         taking = asyncio.ensure_future(anext(results))
-        await asyncio.sleep(0.02)
+        while len(begun) < 3:
+            await asyncio.sleep(0)
         taking.cancel()
         del results, taking
         gc.collect()
@@ -347,9 +349,11 @@ def test_a_loop_that_ends_first_ends_the_map(run):
         results = aconcurrent_map(wait, Numbers(), workers=3, setup=lambda: made)
         task = asyncio.ensure_future(anext(results))
         kept.extend((results, task))
-        await asyncio.sleep(0.02)
+        while len(begun) < 3:
+            await asyncio.sleep(0)
 
     async def wait(item, resource):
+        begun.append(item)
         await asyncio.Event().wait()
 
     class Resource:
@@ -358,7 +362,7 @@ def test_a_loop_that_ends_first_ends_the_map(run):
         async def aclose(self):
             self.closed += 1
 
-    made, kept = Resource(), []
+    made, kept, begun = Resource(), [], []
     run(main())
     assert kept[1].cancelled()
     assert made.closed == 1

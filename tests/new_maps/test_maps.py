@@ -122,6 +122,7 @@ def test_at_the_deadline_what_is_not_done_fails():
         released.set()
 
 
+@pytest.mark.thread_unsafe(reason="reads the log of the process")
 @pytest.mark.parametrize("option", ["timeout", "deadline"])
 def test_calls_that_run_on_after_the_end_are_logged_once(option, caplog):
     released = threading.Event()
