@@ -1,7 +1,8 @@
 # Which sub-queues of a MultiQueue (_mq.pxd) are listed in a ready ring (_ready.pxd), and how many items they have.
 # Private.
 #
-# A getter looks at listed sub-queues only. `must_list` tells putters which sub-queue they have to list.
+# A getter looks at listed sub-queues only. The bits of `must_list` (MT_MUST_*) tell the next put to a sub-queue what it
+# has to do under both locks: list the sub-queue, and count it anew.
 # docs/design/multiqueue.md proves that no item is missed.
 #
 # Invariants
@@ -9,7 +10,8 @@
 #   L2  While MT_MUST_LIST is set and nobody holds both locks, the sub-queue is empty and not in its ring.
 #   L3  Whoever takes a sub-queue out of its ring sets MT_MUST_LIST, lists it again or keeps it out (head_leave_to_put,
 #       head_list, head_mask) before the take lock is free.
-#   L4  An attached sub-queue is in the list `changed`, or has MT_MUST_COUNT, and then `counted` is exact.
+#   L4  An attached sub-queue is either in the list `changed`, or has MT_MUST_COUNT. In the second case its `counted`
+#       is the number of items ever put into it. The `counted` of the queue is the sum of those of its sub-queues.
 from manytail._mq_tail cimport *
 
 
@@ -136,24 +138,25 @@ cdef inline int64_t head_qsize(queue *q, int64_t enough) noexcept nogil:
     return n
 
 
-# qsize without a limit does not look at all sub-queues. It knows how many items were ever put into each when it looked
-# last, and what has left is counted for all together. So it looks at those of the list `changed` only. One to which
-# nothing was put since the last time leaves that list: it gets MT_MUST_COUNT, and its next put, which then takes both
-# locks, brings it back. So other puts pay nothing, and one to a busy sub-queue never does.
+# The size is the number of items ever put, less those that went out. What went out is counted for the whole queue; what
+# was put is counted for each sub-queue, in `counted`, when qsize looks at it. Only sub-queues in the list `changed` may
+# have more. One that is found unchanged is taken off the list and gets MT_MUST_COUNT, so its next put takes both locks
+# and brings it back. A put to a sub-queue in the list pays nothing: so a sub-queue that is put to between any two calls
+# of qsize never pays.
 cdef inline int64_t head_ever_put(subqueue *s) noexcept nogil:
     # pairs with: mt_store_release in tail_put, tail_put_run
     return mt_load_acquire_i64(&s.tail_seq) + s.nfront
 
 
 cdef inline void head_note_change(queue *q, subqueue *s) noexcept nogil:
-    """Its next qsize counts this sub-queue anew. Both locks are held."""
+    """Put a sub-queue that has MT_MUST_COUNT into the list `changed`. Both locks are held."""
     # relaxed because: written under both locks
     mt_store_relaxed_u32(&s.must_list, must_list(s) & ~<uint32_t>MT_MUST_COUNT)
     link_after(NULL, s, &s.changed_next, &q.changed, NULL)
 
 
 cdef inline bint head_leave_changed(queue *q, subqueue *s) noexcept nogil:
-    """Leave the list `changed`. False: an item was put since the last qsize."""
+    """Take the sub-queue off the list `changed`. False: an item was put since head_counted looked at it."""
     lock_put(q, s, q.holder_attached)
     cdef bint same = head_ever_put(s) == s.counted
     if same:
@@ -164,7 +167,8 @@ cdef inline bint head_leave_changed(queue *q, subqueue *s) noexcept nogil:
 
 
 cdef inline int64_t head_counted(queue *q) noexcept nogil:
-    """The number of items of all attached sub-queues."""
+    """The number of items of all attached sub-queues. removed_put: ever put into those that are detached, of which
+    everything has gone; taken_total: got; left_total: gone otherwise."""
     cdef subqueue *s = q.changed
     cdef subqueue *following
     while s != NULL:

@@ -14,16 +14,16 @@ nothing: the slot may be up to GRACE seconds ago. What a call gives back, becaus
 as `credit`: seconds of the rate, at most one `per`, in which more may start at once.
 
 Order. What waits for an account stands in its queue, by arrival: a map, or one key of a map. Only the first may take.
-It stands in one queue at a time, that of the account which blocks it longest. Nothing waits while it holds something,
-so there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within LATE seconds
-of its turn, or whose next call waits for a key, is passed by: it keeps its place, but holds nobody up until a call of
-it waits there again. Those that wait in one event loop are passed by together, and leave together when it is found
-closed.
+Each waiter stands in one queue at a time, that of the account which blocks it longest. Nothing waits while it holds
+something, so there is no deadlock. It keeps its arrival when it changes the queue. A first that does not take within
+LATE seconds of its turn, or whose next call waits for a key, is passed by: it keeps its place, but holds nobody up
+until a call of it waits there again. Those that wait in one event loop are passed by together, and leave together when
+it is found closed.
 
-Progress. Who waits asks again at the time that `take` returned, or when it is woken: `take`, `end` and `leave` add to
-`wakes` the first two of a queue whose first may be able to take, and if both are of one event loop, the next that is
-not. The second looks whether the first does. Each of the others looks LATE seconds after the one before it, where those
-of another loop count as one.
+Progress. Who waits asks again at the time that `take` returned, or when it is woken. When there may be room, `take`,
+`end` and `leave` add to `wakes` the first of the queue and the second, which passes the first by if it does not take
+within LATE seconds. If both are of one event loop, which may be blocked, they add the next that is not. Each of the
+others looks LATE seconds after the one before it, where those of another loop count as one.
 
 Invariants, after each call
     reserved                the costs of holds that have not ended
@@ -59,9 +59,9 @@ class Waiter:
         self.account: Account | None = None
         self.since = math.inf  # its arrival; infinite: it does not wait
         self.cost = 0.0  # that it wants of `account`
-        self.passed = False  # it did not take in its turn
-        self.due = math.inf  # from when on it is known to ask again: at the end of its wait, or when it was woken
-        self.home: Any = None  # the event loop that it waits in; None: it asks whatever becomes of others
+        self.passed = False  # it did not take in its turn, or its next call waits for a key
+        self.due = math.inf  # when it asks again unasked, or when it was woken if it has not asked since (then <= now)
+        self.home: Any = None  # the event loop that it waits in; None: no loop can hold it up
 
 
 class Wait(NamedTuple):
@@ -122,8 +122,9 @@ class Account:
 
     # ------------------------------------------------------------------------------------------------ the queue
     def comes_before(self, waiter: Waiter, now: float, wakes: list[Waiter]) -> float:
-        """When the waiter, which may stand elsewhere, may take if those before it do not. -inf: it is the first. Those
-        that wait in one event loop count as one for the others: if the loop is blocked, none of them takes."""
+        """From when on the waiter, which may stand elsewhere, may take although those before it have not. -inf: it is
+        the first. A first that had its LATE seconds is passed by here, and woken. Those that wait in one event loop
+        count as one for the others: if the loop is blocked, none of them takes."""
         ahead, at, passed = 0, -math.inf, False
         homes: set[int] = set()
         for other in self.queue:
@@ -140,7 +141,7 @@ class Account:
                 at = max(self.turn, self.room_at(other.cost, now), min(other.due, now)) + LATE
                 if at <= now:
                     self._pass_late(other, waiter)
-                    self.turn = at  # not now: nobody may have asked since, and the next ones may be as late
+                    self.turn = at  # not now: the LATE seconds of the next one ran from then, so it may be passed too
                     wakes.append(other)
                     passed, ahead, at = True, 0, -math.inf
         if passed:
@@ -148,7 +149,8 @@ class Account:
         return at + (ahead - 1) * LATE if ahead else -math.inf
 
     def _pass_late(self, late: Waiter, asker: Waiter) -> None:
-        """Pass by this one, which did not take in its turn, and who waits in the same event loop, unless that runs."""
+        """Pass by this one, which did not take in its turn, and all others of its event loop, unless the asker is of
+        that loop, which shows that it runs."""
         late.passed = True
         if late.home is not None and late.home is not asker.home:
             for other in self.queue:
@@ -188,8 +190,9 @@ class Account:
         return None
 
     def call_first(self, now: float, wakes: list[Waiter]) -> None:
-        """Wake who may be able to take: the first, and who is to notice if that does not, also in another loop.
-        One that waits in a loop is woken again only after it has asked: if the loop is blocked, wake-ups pile up."""
+        """Wake those that were passed by, the first, and one that is to notice if the first does not take: the second,
+        and if both are of one loop, the next that is not. One that waits in a loop is woken again only after it has
+        asked: if the loop is blocked, wake-ups pile up."""
         called, home = 0, None  # home: of the first
         for waiter in self.queue:
             if called >= 2 and waiter.home is home:
