@@ -1,5 +1,5 @@
-"""What happens beside a map on a database while it runs: forks at random moments, a disk that becomes full, a server
-that becomes read-only. The latter two with threads, inline, and in the caller's loop.
+"""What happens to the database of a map while it runs: its disk becomes full, its server read-only. With threads,
+inline, and in the caller's loop.
 """
 
 import os
@@ -9,62 +9,14 @@ from pathlib import Path
 
 import pytest
 from support.maps import CALLERS, INLINE, Way, threads_of_maps
-from support.process import run_script
 from support.threads import Threads, wait_until
 
 from manytail import Shared, SharedUnavailable
 
 pytestmark = pytest.mark.thread_unsafe(reason="processes of its own for each test")
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="stops processes, or forks")
 WAYS = [Way("threads", is_async=False), INLINE[0], CALLERS[0]]
 ways = pytest.mark.parametrize("mapped", WAYS, ids=[way.name for way in WAYS])
-
-FORKS = """
-import os, random, signal, sys, threading, warnings
-from manytail import Concurrency, Rate, Shared, concurrent_map
-
-warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-shared = Shared(sys.argv[1], "a", outage_timeout=20.0)
-chance = random.Random(int(sys.argv[2]))
-limits = [Rate(1e6, shared=shared, name="r"), Concurrency(50.0, shared=shared, name="c", lease=20.0)]
-
-def fn(item):
-    return item + 1
-
-def fork():
-    child = os.fork()
-    if child:
-        return child
-    try:
-        signal.alarm(20)  # a child that hangs
-        assert list(concurrent_map(fn, range(30, 60), limits=limits, remember=shared)) == list(range(31, 61))
-        os._exit(0)
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-    os._exit(1)
-
-children, results = [], []
-moments = sorted(chance.sample(range(600), 5))
-for result in concurrent_map(fn, range(600), workers=8, limits=limits, remember=shared):
-    results.append(result)
-    while moments and len(results) > moments[0]:
-        moments.pop(0)
-        threading.Event().wait(chance.random() / 500)
-        children.append(fork())
-assert results == list(range(1, 601)), results
-ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-assert ends == [0] * 5, ends
-assert shared.remembered() == 600
-"""
-
-
-@posix
-@pytest.mark.parametrize("seed", [1, 2])
-def test_forks_at_random_moments_of_a_map_that_remembers_and_has_limits(database, seed):
-    """In each child a map of its own runs to its end, as the parent's does."""
-    run_script(FORKS, arguments=[database.url, str(seed)])
 
 
 @pytest.fixture
