@@ -33,6 +33,7 @@ from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter
 from manytail._sync import Condition, Event, Held, Mutex
 from manytail._timings import now
+from manytail.errors import ShutDown
 
 from . import options as table
 from .engine.events import Failed, InputEnded, Returned
@@ -441,7 +442,8 @@ class ThreadIntake(Intake, ThreadDriver):
         count = self._worker_count
         if count and (self.scheduler.handed < count or count >= self.scheduler.allowed):
             if not self._wakes.qsize():
-                self._wakes.put(WAKE)
+                with suppress(ShutDown):  # the workers have ended; whoever ended them settles what is open
+                    self._wakes.put(WAKE)
         else:
             self.poke()
 
