@@ -323,6 +323,7 @@ def test_threads_that_call_while_another_closes_get_a_result_or_are_told(fn, can
             caller.close(cancel=cancel)
             done = sum(one.result() for one in calls)
         assert not caller._driver.open
+        assert not caller._driver.line
         assert done <= caller.stats().done
 
 

@@ -254,8 +254,9 @@ class Intake(Driver):
             self.line.append(item)
             self.inbox.append(0)
         self.wake()
-        if self.ended and item in self.open:
-            with suppress(KeyError):  # the thread that ended the map has settled it
+        if self.ended:
+            self.line.clear()  # the thread that ended the map may have done so before the item was there
+            with suppress(KeyError):  # that thread has settled it
                 self.open.remove(item)
                 raise self.refusal()
 
