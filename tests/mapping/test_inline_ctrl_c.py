@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.interrupted import each_point
 
+from manytail._maps.runners import inline_loop
 from manytail.mapping import _inline_runner, concurrent_map
 
 pytestmark = [
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
-FILES = {module.__file__ for module in (_inline_runner, asyncio.runners, asyncio.base_events)}
+FILES = {module.__file__ for module in (_inline_runner, inline_loop, asyncio.runners, asyncio.base_events)}
 
 
 def is_asyncio_well() -> bool:

@@ -1,15 +1,18 @@
 """workers="inline" of the new package: nothing happens between two calls of next, and what a handler raises ends the
 map."""
 
+import asyncio
 import gc
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from support.interruptions import interruptions
+from support.threads import DEADLINE, Threads
 
-from manytail._maps import DeadlineExceeded, Retry, RetryLater, concurrent_map
+from manytail._maps import DeadlineExceeded, Retry, RetryLater, Shared, concurrent_map
 
 
 def run(fn, items, **options):
@@ -119,6 +122,100 @@ def test_ctrl_c_in_fn_ends_the_map_and_a_dropped_map_closes_its_resource():
             del results
             gc.collect()
         assert made.closed == 1
+
+
+# ---------------------------------------------------------------------------------------------------- async fn
+class OfOneTask:
+    """A resource that is entered and left by one task."""
+
+    left = False
+
+    async def __aenter__(self):
+        self.task = asyncio.current_task()
+        return self
+
+    async def __aexit__(self, *error):
+        assert asyncio.current_task() is self.task
+        self.left = True
+
+
+@pytest.mark.parametrize("end", ["exhausted", "closed", "dropped", "failed"])
+def test_an_async_fn_has_one_loop_and_its_resource_one_task(end):
+    made = OfOneTask()
+
+    async def fn(item, resource):
+        await asyncio.sleep(0)
+        if item == 2 and end == "failed":
+            raise LookupError
+        return asyncio.get_running_loop()
+
+    results = run(fn, range(3), setup=lambda: made)
+    loops = [next(results), next(results)]
+    assert loops[0] is loops[1]
+    if end == "closed":
+        results.close()
+    elif end == "dropped":
+        del results
+        gc.collect()
+    else:
+        with suppress(LookupError):
+            list(results)
+    assert made.left
+    assert loops[0].is_closed()
+
+
+@pytest.mark.parametrize(("option", "kind"), [("timeout", TimeoutError), ("deadline", DeadlineExceeded)])
+def test_a_coroutine_is_cancelled_at_its_time(option, kind):
+    ended = []
+
+    async def fn(item):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(item)
+
+    (failed,) = run(fn, [1], errors="return", **{option: 0.01})
+    assert isinstance(failed.error, kind)
+    assert ended == [1]
+
+
+def test_an_async_fn_inside_a_running_loop_is_refused_before_an_item_is_taken():
+    async def fn(item):
+        raise AssertionError
+
+    async def take():
+        next(run(fn, read))
+
+    read = iter([1])
+    with pytest.raises(RuntimeError, match="aconcurrent_map"):
+        asyncio.run(take())
+    assert list(read) == [1]
+
+
+def test_close_by_another_thread_cancels_the_coroutine():
+    begun = threading.Event()
+    ended = []
+
+    async def fn(item):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("call")
+
+    results = run(fn, range(3), errors="return")
+    with Threads() as threads:
+        taking = threads.start(list, results)
+        assert begun.wait(DEADLINE)
+        results.close()
+        assert ended == ["call"]
+        assert taking.result() == []
+
+
+def test_a_result_is_recorded_before_next_returns_it(tmp_path):
+    shared = Shared(tmp_path / "a.db", "a")
+    for done, _ in enumerate(run(str, range(3), remember=shared), 1):
+        assert shared.remembered() == done
 
 
 # The handler also raises in finalizers, which report it.

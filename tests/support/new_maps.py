@@ -15,4 +15,5 @@ for name in _maps.__all__:
     setattr(manytail, name, getattr(_maps, name))
 for kind in (_maps.Results, _maps.AsyncResults):
     kind._runner = property(lambda self: self._driver)  # type: ignore[attr-defined]
+_maps.Shared._store = _maps.Shared.store  # type: ignore[attr-defined]
 Driver.stopping = property(lambda self: self.halted)  # type: ignore[attr-defined]

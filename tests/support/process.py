@@ -11,6 +11,8 @@ import manytail
 from .threads import DEADLINE
 
 KILL = 9  # SIGKILL. On Windows os.kill ends a process with it too, as with any number that stands for no key
+# The tests run on the new maps (see `new_maps`): so do their scripts.
+BEGIN = "import support.new_maps\n" if "support.new_maps" in sys.modules else ""
 KILLED_CODE = KILL if sys.platform == "win32" else -KILL
 
 
@@ -27,7 +29,7 @@ def environment() -> dict[str, str]:
 
 def run_script(script: str, *options: str, arguments: Sequence[str] = (), timeout: float = 4 * DEADLINE) -> str:
     """What the script printed. A non-zero exit status, or a crash, is an AssertionError with all output."""
-    command = [sys.executable, *options, "-c", script, *arguments]
+    command = [sys.executable, *options, "-c", BEGIN + script, *arguments]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
@@ -41,7 +43,7 @@ def run_command(*command: str | Path, **options: Any) -> subprocess.CompletedPro
 def start_script(script: str, *arguments: str) -> "subprocess.Popen[str]":
     """It runs on, with pipes."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment(), text=True, **pipes)
+    return subprocess.Popen([sys.executable, "-c", BEGIN + script, *arguments], env=environment(), text=True, **pipes)
 
 
 def begin_together(processes: "list[subprocess.Popen[str]]") -> None:

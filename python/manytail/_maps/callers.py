@@ -561,9 +561,7 @@ def plan_of(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = table.check(fn, {name: value for name, value in given.items() if name not in ("self", "fn")})
     table.refuse_limits_of_frames(options.limits)
     window = options.max_in_flight or max(WINDOW_LIMIT, options.workers * options.calls_items)
-    plan = Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window))
-    plan.refuse_what_is_missing()
-    return plan
+    return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window))
 
 
 class Caller(Generic[_T, _R]):

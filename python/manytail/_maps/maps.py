@@ -54,6 +54,7 @@ from .policies import Batch, Breaker, On, Retry
 from .results.identity import key as key_of
 from .runners.driver import Driver
 from .runners.inline import InlineDriver
+from .runners.inline_loop import InlineLoopDriver
 from .runners.loop import LoopDriver, OwnLoopDriver
 from .runners.resources import enter_setup, enter_setup_async
 from .runners.threads import ThreadDriver
@@ -98,7 +99,6 @@ def concurrent_map(
     options = table.check(fn, given)
     table.refuse_limits_of_frames(options.limits)
     plan = Plan(fn, options)
-    plan.refuse_what_is_missing()
     return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
 
 
@@ -140,7 +140,6 @@ def aconcurrent_map(
     options = table.check(fn, given)
     table.refuse_limits_of_frames(options.limits)
     plan = Plan(fn, options)
-    plan.refuse_what_is_missing()
     return AsyncResults(plan, items)
 
 
@@ -151,13 +150,6 @@ class Plan:
 
     fn: Callable[..., Any]
     options: Options
-
-    def refuse_what_is_missing(self) -> None:
-        options = self.options
-        missing: dict[str, Any] = {"fn": (options.is_async and options.inline) or None}
-        for name, value in missing.items():
-            if value is not None:
-                raise NotImplementedError(name)
 
     def scheduler(self, kind: type[Lanes] = Lanes, skips: Sequence[Stage] = ()) -> Scheduler:
         """skips: stages that come next to that of equal items, which goes on with the next item if one is skipped."""
@@ -243,9 +235,11 @@ class Plan:
         options = self.options
         scheduler = self.scheduler()
         if options.is_async:
-            return OwnLoopDriver(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
-        kind = InlineDriver if options.inline else ThreadDriver
-        return kind(scheduler, partial(self.call_with, scheduler.memory), self.judge())
+            kind = InlineLoopDriver if options.inline else OwnLoopDriver
+            return kind(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
+        if options.inline:
+            return InlineDriver(scheduler, partial(self.call_with, scheduler.memory), self.judge())
+        return ThreadDriver(scheduler, partial(self.call_with, scheduler.memory), self.judge())
 
     def loop_driver(self) -> LoopDriver:
         scheduler = self.scheduler()

@@ -117,7 +117,7 @@ class Stage:
 
     def work(self, patience: Any, early: bool = False) -> None:
         """Inline: make the statements that are due. patience: an Event; once it is set, nothing waits for a database.
-        early: also those that are not due yet, because the map ends."""
+        early: also those that are not due yet, because nobody makes any until the next result is asked for."""
 
     def kept(self) -> list[Item]:
         """Every item that the stage keeps, which it forgets: the deadline has passed, or the map ends."""

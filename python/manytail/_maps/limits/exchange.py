@@ -117,8 +117,10 @@ class Exchange:
         return math.inf if self._serving.locked() else self.requests.due()
 
     def work(self, patience: Any, early: bool = False) -> None:
-        """Exchange what is due, in this thread. early: what is not due yet too, and all that no running call holds is
-        returned: no thread will. patience: once it is set, nothing waits for a database that is away."""
+        """Exchange what is due, in this thread, unless there is one for that. early: what is not due yet too, and all
+        that no running call holds is returned. patience: once it is set, nothing waits for a database that is away."""
+        if self._serving.locked():
+            return
         try:
             self._exchange(early, early, Grace(patience))
         except Exception as error:

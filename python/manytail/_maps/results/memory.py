@@ -287,13 +287,12 @@ class Memory(Stage):
         if self.error is not None:
             return
         try:
-            self._closing = self._closing or early
-            self._do(patience)
-            if early:
+            self._do(patience, early)
+            if self._closing:
                 self._log_found()
         except Exception as error:
             self._break(error)
-        if early:
+        if self._closing:
             self._end()
 
     def _break(self, error: BaseException) -> None:
@@ -303,10 +302,10 @@ class Memory(Stage):
         if lost := self._added - self._recorded:
             _say(logging.ERROR, "remember: %d results were not recorded and will be paid for again: %r", lost, error)
 
-    def _do(self, patience: Any) -> None:
-        """Do what is due."""
-        now = time.monotonic()
-        if self._lookups and (self._look_at <= now or self._closing or len(self._lookups) >= LARGEST_LOOKUP):
+    def _do(self, patience: Any, early: bool = False) -> None:
+        """Do what is due. early: and what is not due yet."""
+        now, early = time.monotonic(), early or self._closing
+        if self._lookups and (self._look_at <= now or early or len(self._lookups) >= LARGEST_LOOKUP):
             self._look_at = math.inf  # first: who adds an item after the last was taken sets it
             items = _taken(self._lookups, LARGEST_LOOKUP)
             if self._lookups:
@@ -314,9 +313,14 @@ class Memory(Stage):
             if not self._give_up.is_set():
                 self._find(items, patience)
             self.post(LookedUp(items))
-        if self._are_enough() or self._record_at <= now or self._closing:
+        if self._are_enough() or self._record_at <= now or early:
             self._record_at = math.inf
-            self._record(_taken(self._results, BACKLOG), patience if self._inline else None)
+            results = _taken(self._results, BACKLOG)
+            try:
+                self._record(results, patience if self._inline else None)
+            except BaseException:  # inline, of a signal handler: they are recorded when the map ends
+                self._results.extendleft(reversed(results))
+                raise
 
     def _are_enough(self) -> bool:
         some = len(self._results)

@@ -12,6 +12,7 @@ that no worker is idle, and no consumer waits, while one of them waits.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections import deque
@@ -26,9 +27,17 @@ from ..engine.events import Effects, Event, Fail, Failed, Recalled, Returned, St
 from ..engine.item import Call, Item, Kind, Lane
 from ..engine.scheduler import Scheduler
 from ..engine.window import LIGHT
+from ..errors import set_cause
 from ..outcomes import Quantiles, Stats
 
 SLACK = 32  # successes that may wait at most
+
+
+def overdue(late: BaseException, error: BaseException | None) -> BaseException:
+    """The error of a call whose time was over, and which raised `error` when it was cancelled or returned."""
+    if error is not None and not isinstance(error, (asyncio.CancelledError, type(late))):
+        set_cause(late, error)
+    return late
 
 
 class Driver:

@@ -27,9 +27,8 @@ from manytail._timings import Timings
 from ..engine.events import Fail, Failed, InputEnded, Missed, Returned
 from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
-from ..errors import set_cause
 from ..verdicts import Judge
-from .driver import Driver
+from .driver import Driver, overdue
 from .resources import exit_arguments
 
 
@@ -67,7 +66,7 @@ class InlineDriver(Driver):
         self._calls: deque[Call] = deque()
         self._function: Callable[[Any], Any] | None = None  # from the first call on
         self._stack = ExitStack()  # closes the resource
-        self._late: BaseException | None = None  # why the call that runs fails when it returns
+        self.late: BaseException | None = None  # why the call that runs fails when it returns
         self._changed = Event()  # something was posted
         self._timer_at = math.inf
         self._source: Iterator[list[Item]] | None = None
@@ -92,6 +91,7 @@ class InlineDriver(Driver):
             while not self.output and not self.ended:
                 self._changed.clear()  # what is posted from here on is seen by the next round
                 self._go_on()
+            self._work(early=True)
             self._whole = True
 
     def took(self, number: int) -> None:
@@ -235,16 +235,14 @@ class InlineDriver(Driver):
             self._interrupted(call, error)
         if self.scheduler.rules.timeout is not None or self.scheduler.rules.deadline is not None:
             self._step()  # which may find that its time is over
-        late, self._late = self._late, None
+        late, self.late = self.late, None
         if late is not None:
             call.result = None
-            if error is not None:
-                set_cause(late, error)
-            error = late
+            error = overdue(late, error)
         event: Item | Failed | Returned = call
         if error is None and self.scheduler.batched:
             event = self._judge.returned(call)
-        elif late is not None and self.scheduler.expired:  # there is no retry to decide on
+        elif late is not None and (self.scheduler.expired or self.closed):  # there is no retry to decide on
             event = Failed(call, Verdict(Kind.FAIL, error=late, timed_out=True))
         elif error is not None:
             event = self._judge.failed(call, error, overdue=late is not None)
@@ -290,7 +288,7 @@ class InlineDriver(Driver):
 
     def cancel(self, call: Call, error: BaseException) -> None:
         """It has ended: this thread makes it."""
-        self._late = error
+        self.late = error
 
     def read(self, most: float) -> None:
         self._read_limit = most

@@ -31,9 +31,8 @@ from manytail._timings import Timings, now
 from ..engine.events import Fail, Failed, InputEnded, Missed
 from ..engine.item import Batch, Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
-from ..errors import set_cause
 from ..verdicts import Judge
-from .driver import Driver
+from .driver import Driver, overdue
 from .resources import exit_arguments
 from .threads import ThreadDriver
 
@@ -321,9 +320,7 @@ class Coroutines(Driver):
         late, worker.error = worker.error, None
         goes_on = self._goes_on(worker) if isinstance(error, asyncio.CancelledError) or late is not None else True
         if late is not None:
-            if not isinstance(error, (asyncio.CancelledError, type(late))):
-                set_cause(late, error)
-            error = late
+            error = overdue(late, error)
         if not goes_on or self._cancels or (late is not None and self.scheduler.expired):  # there is no retry
             self.report(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
         else:
