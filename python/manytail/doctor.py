@@ -248,21 +248,15 @@ def file_system_type(folder: Path) -> str:
 
 
 def reach(where: str) -> Finding:
-    from manytail.mapping._shared import read
-    from manytail.mapping._shared_database import Away, Link, database_of
+    from manytail.mapping.frames import ask_database
 
     try:
-        found = database_of(read(where))
-    except (ValueError, ImportError) as error:
-        return Finding("database", Verdict.WRONG, f"--url: {error}")
-    link = Link(found, wait=10)
-    try:
-        link.run(lambda transaction: transaction.value("SELECT 1"), writes=False)
-    except (Away, OSError, ValueError, RuntimeError) as error:
-        return Finding("database", Verdict.WRONG, f"{found.shown} does not answer: {error}")
-    finally:
-        link.drop()
-    return Finding("database", Verdict.OK, f"{found.shown} answers")
+        shown, error = ask_database(where)
+    except (ValueError, ImportError) as wrong:
+        return Finding("database", Verdict.WRONG, f"--url: {wrong}")
+    if error:
+        return Finding("database", Verdict.WRONG, f"{shown} does not answer: {error}")
+    return Finding("database", Verdict.OK, f"{shown} answers")
 
 
 def structures(seconds: float) -> Iterator[Finding]:

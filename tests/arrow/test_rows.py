@@ -13,7 +13,7 @@ import pytest
 from manytail.arrow import RowView
 from manytail.arrow._rows import Columns, Reader, group_keys, row_digest, row_digests
 from manytail.arrow._types import zone_of
-from manytail.mapping._idempotency import idempotency_key
+from manytail.mapping.frames import idempotency_key
 
 
 def views(batch: pa.RecordBatch) -> list[RowView]:

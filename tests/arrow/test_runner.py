@@ -1,4 +1,4 @@
-"""The thread runner as a map over Arrow batches uses it: back-pressure, and when output batches come."""
+"""Maps whose input and output come in batches: back-pressure, and when output batches come."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ import pytest
 from support.scheduling import BatchMap, Run, Script, Source, batches, results
 from support.threads import wait_until
 
-from manytail.arrow import _map
+from manytail.mapping import frames
 
 
 # ----------------------------------------------------------------------------------------------- workers and the window
@@ -58,8 +58,8 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
 
 
 def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _map.FLUSH_INTERVAL == 1.0
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 0.1)
+    assert frames.FLUSH_INTERVAL == 1.0
+    monkeypatch.setattr(frames, "FLUSH_INTERVAL", 0.1)
     script = Script(0)
     begin = time.monotonic()
     with Run(script, batches(range(2), 2), workers=2, batch_rows=10) as run:
@@ -70,7 +70,7 @@ def test_an_output_batch_waits_for_more_rows(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(frames, "FLUSH_INTERVAL", 1e6)
     source = Source(batches(range(2), 1), hold_before=1)
     with Run(lambda row: row, source, batch_rows=10) as run:
         run.wait_values(1)
@@ -81,8 +81,8 @@ def test_an_output_batch_does_not_wait_when_nothing_else_can_go_on(monkeypatch: 
 
 def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source that has more rows in a moment must not cause batches of one row."""
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
-    monkeypatch.setattr(_map, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
+    monkeypatch.setattr(frames, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(frames, "IDLE_GRACE", 1e6)  # the machine may need longer than the usual time
     outputs = list(BatchMap(lambda row: row, batch_rows=1_000).run(iter(batches(range(1_000), 1))))
     assert [len(output) for output in outputs] == [1_000]
 
@@ -90,11 +90,13 @@ def test_small_input_batches_do_not_make_small_output_batches(monkeypatch: pytes
 def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 2 finishes when the worker of row 1 has handled all events and still holds the lock. No other thread would
     look for a long time."""
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
-    monkeypatch.setattr(_map, "IDLE_GRACE", 1e6)
+    monkeypatch.setattr(frames, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(frames, "IDLE_GRACE", 1e6)
     script = Script()
     with Run(script, batches(range(3), 3), workers=3, order="completion") as run:
-        runner, handle = run.batch_map.runner, run.batch_map.runner._handle
+        script.wait_started(3)
+        runner = run.output._runner
+        handle = runner._handle
 
         def handle_and_wait() -> None:
             handle()
@@ -103,7 +105,6 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
                 # Row 2's worker has tried the lock, which was held.
                 wait_until(lambda: runner.scheduler.ready.stats().getters_waiting == 2)
 
-        script.wait_started(3)
         script.let_go(0)
         changed, scheduler = runner.output_changed, runner.scheduler
         wait_until(lambda: scheduler.ended and len(scheduler.output) == 1 and not changed.is_set())
@@ -114,7 +115,7 @@ def test_a_row_that_finishes_while_others_are_handled_is_not_forgotten(monkeypat
 
 def test_the_reader_is_asked_as_soon_as_the_window_has_a_free_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer waits for a full output batch."""
-    monkeypatch.setattr(_map, "FLUSH_INTERVAL", 1e6)
+    monkeypatch.setattr(frames, "FLUSH_INTERVAL", 1e6)
     source, script = Source(batches(range(200), 1)), Script()
     with Run(script, source, workers=1, max_in_flight=40) as run:
         for done in range(20):

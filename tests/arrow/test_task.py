@@ -17,9 +17,7 @@ import manytail
 from manytail.arrow import map_arrow
 from manytail.arrow._metrics import CallMeter, Measure
 from manytail.arrow._recorded import ArrowCodec, fingerprint
-from manytail.arrow._task import BATCH_BYTES, new_rows
-from manytail.mapping._item import Item
-from manytail.mapping._options import Options
+from manytail.mapping.frames import OUTPUT_BYTES, Options, Row, new_rows
 
 LONG = pa.schema({"x": pa.int64()})
 
@@ -102,11 +100,17 @@ def test_a_row_passes_at_most_12_functions(fn: Any, kind: pa.DataType) -> None:
 
 
 def test_a_row_has_all_that_an_item_has() -> None:
-    (row,) = new_rows(None, 1)
-    item = Item(None, read=row.read)
+    class Plain(Row):
+        __slots__ = ()
+
+    (row,) = new_rows(Plain, None, 1)
+    item: Any = Plain(None, read=row.read)
     assert row.read > 0
-    names = [name for name in Item.__slots__ if name != "value" and hasattr(item, name)]
-    assert {name: getattr(row, name) for name in names} == {name: getattr(item, name) for name in names}
+    names = [name for kind in Row.__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(item, name)]
+    assert len(names) > 5
+    assert {name: getattr(row, name) for name in names if name != "value"} == {
+        name: getattr(item, name) for name in names if name != "value"
+    }
 
 
 def test_output_batches_are_bounded_by_bytes() -> None:
@@ -114,15 +118,15 @@ def test_output_batches_are_bounded_by_bytes() -> None:
     batch = pa.record_batch({"id": range(count)})
     sizes = [out.nbytes for out in map_arrow(lambda row: bytes(size), [batch], pa.schema({"x": pa.binary()}))]
     assert sum(sizes) >= count * size
-    assert max(sizes) <= BATCH_BYTES + 2 * size
+    assert max(sizes) <= OUTPUT_BYTES + 2 * size
 
 
 # ---------------------------------------------------------------------------------------------------- measured
 def row_with(measure: Measure, attempts: int) -> Any:
-    class Row(Item):
+    class Measured(Row):
         __slots__ = ("measure",)
 
-    row: Any = Row(None)
+    row: Any = Measured(None)
     row.measure, row.attempts = measure, attempts
     return row
 
@@ -132,12 +136,12 @@ def test_an_abandoned_call_counts_up_to_its_timeout_and_not_again_when_it_ends()
     meter = CallMeter(Options(timeout=0.001))
     ends: list[Any] = []
 
-    def first(item: Item) -> None:
+    def first(item: Any) -> None:
         time.sleep(0.01)  # longer than the timeout: the next attempt begins in this time
         meter.measured(second)(item)
         ends.append(row.measure.ran)
 
-    def second(item: Item) -> None:
+    def second(item: Any) -> None:
         time.sleep(0.02)
 
     meter.measured(first)(row)

@@ -1,17 +1,13 @@
-"""For tests of the thread runner as maps over Arrow batches use it: batches of plain values, a function whose calls the
-test holds and releases, and a run whose output a test can wait for."""
+"""For tests of `manytail.mapping.frames`: chunks of plain values, a function whose calls the test holds and releases,
+and a run whose output a test can wait for."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from manytail.arrow import ArrowResults
 from manytail.arrow._results import describe
-from manytail.arrow._task import WINDOW_BYTES, Host, new_rows, size_of
-from manytail.mapping._item import Item
-from manytail.mapping._options import Options
-from manytail.mapping._scheduler import Scheduler
-from manytail.mapping._thread_runner import ThreadRunner
+from manytail.arrow._task import size_of
+from manytail.mapping.frames import Frame, FrameResults, Options, Row, new_rows
 
 from .threads import DEADLINE, LONG, Hang, Task, Threads
 
@@ -21,14 +17,6 @@ class Rows:
 
     def __init__(self, values: Sequence[Any], row_bytes: float = 8.0) -> None:
         self.values, self.size, self.row_bytes = list(values), len(values), row_bytes
-        self.keyed = False
-
-    def rows(self) -> list[Item]:
-        """New Items each time: a batch keeps no item alive."""
-        return new_rows(self, self.size)
-
-    def shown_key(self, row: Any) -> None:
-        return None
 
 
 def batches(values: Sequence[Any], size: int, row_bytes: float = 8.0) -> list[Rows]:
@@ -101,45 +89,42 @@ class Script:
         self.wait(lambda: len(self.started) >= count)
 
 
-class BatchMap:
-    """A scheduler and a thread runner over batches, whose output batches are lists of rows. The function gets the row's
-    value."""
+class Value(Row):
+    """A row without a key."""
+
+    __slots__ = ()
+
+    def shown_key(self) -> None:
+        return None
+
+
+class BatchMap(Frame):
+    """A map over batches, whose output batches are lists of rows. The function gets the row's value."""
+
+    input_error_first = True
+    size = staticmethod(size_of)
 
     def __init__(self, fn: Callable[..., Any], batch_rows: int = 10_000, **options: Any) -> None:
         options.setdefault("workers", 4)
         options.setdefault("max_in_flight", 4 * options["workers"])
-        self.options = Options(**options)
-        self.batch_rows = batch_rows
-        self.scheduler = Scheduler(
-            self.options,
-            buffer=batch_rows,
-            window_bytes=WINDOW_BYTES,
-            sizeof=size_of,
-        )
-        keep = None if self.options.errors == "raise" else describe
-        call_with = lambda resource: lambda item: fn(item.batch.values[item.index], **resource)  # noqa: E731
-        self.runner = ThreadRunner(self.scheduler, call_with, keep, input_error_first=True)
+        self.fn, self.options, self.batch_rows = fn, Options(**options), batch_rows
 
     def run(self, batches: Iterator[Rows]) -> Any:
         """The output batches, and their `close`."""
-        return ArrowResults(Plan(self), batches, None)  # type: ignore[arg-type]
+        return FrameResults(self, batches, None)
 
+    def read(self, chunk: Rows) -> list[Any]:
+        """New rows each time: a batch keeps no row alive."""
+        return new_rows(Value, chunk, chunk.size)
 
-class Plan:
-    """What ArrowResults needs of a Task."""
+    def call_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+        return lambda row: self.fn(row.batch.values[row.index], **resource)
 
-    def __init__(self, of: BatchMap) -> None:
-        self.options, self.batch_rows, self.host, self.schema = of.options, of.batch_rows, Host("UTC"), None
-        self.build = list
-        self.runner = lambda: of.runner
+    def described(self, error: BaseException, attempts: int) -> Any:
+        return describe(error, attempts)
 
-    def start(self, runner: ThreadRunner, batches: Iterator[Rows]) -> None:
-        def take(batch: Rows) -> list[Item]:
-            rows = batch.rows()
-            runner.scheduler.assign(rows)
-            return rows
-
-        runner.start(map(take, batches))
+    def build(self, rows: list[Any]) -> list[Any]:
+        return rows
 
 
 class Run:
@@ -147,7 +132,7 @@ class Run:
 
     def __init__(self, fn: Callable[..., Any], source: Iterable[Rows], **options: Any) -> None:
         self.batch_map = BatchMap(fn, **options)
-        self.outputs: list[list[Item]] = []
+        self.outputs: list[list[Any]] = []
         self._source = source
         self._change = threading.Condition()
         self._threads = Threads()
@@ -161,7 +146,8 @@ class Run:
         self._threads.__exit__(*error)
 
     def _pull(self) -> list[Any]:
-        for output in self.batch_map.run(iter(self._source)):
+        self.output = self.batch_map.run(iter(self._source))
+        for output in self.output:
             with self._change:
                 self.outputs.append(output)
                 self._change.notify_all()

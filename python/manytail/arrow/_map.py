@@ -12,24 +12,13 @@ import pyarrow as pa
 
 from manytail import _checks as checks
 from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared, Stats
-from manytail.mapping._frames import (
-    InlineRunner,
-    Options,
-    Results,
-    ThreadRunner,
-    check,
-    final_error,
-    note_of,
-    refuse_per_task,
-)
+from manytail.mapping.frames import FrameResults, Options, check, refuse_per_task
 
 from ._fits import fit_of
 from ._results import ResultError
 from ._task import ArrowMap, Host, Task
 
 COLUMNS = ("key", "priority", "item_id")  # options that are columns or functions of a row
-FLUSH_INTERVAL = 1.0  # seconds that the first row of an output batch waits for others
-IDLE_GRACE = 0.02  # seconds without a row in flight after which an output batch is emitted although it is not full
 
 
 @checks.names_options
@@ -216,7 +205,7 @@ def _raising(error: Exception) -> Iterator[Any]:
 
 
 # ---------------------------------------------------------------------------------------------------- output
-class ArrowResults(Results[pa.RecordBatch]):
+class ArrowResults(FrameResults[pa.RecordBatch]):
     """The iterator over record batches that `map_arrow` returns.
 
     Libraries that support Arrow's C stream accept it: `pa.table(results)`, `polars.DataFrame(results)`, a DuckDB query.
@@ -225,10 +214,9 @@ class ArrowResults(Results[pa.RecordBatch]):
     """
 
     error: BaseException | None = None  # what the iterator has raised
-    _plan: Any
 
     def __init__(self, task: Task, batches: Iterable[pa.RecordBatch], data: Any) -> None:
-        super().__init__(task, batches, data)  # type: ignore[arg-type]
+        super().__init__(task, task.slices(batches), data)
         self.schema: pa.Schema = task.schema
 
     def __next__(self) -> pa.RecordBatch:
@@ -240,42 +228,5 @@ class ArrowResults(Results[pa.RecordBatch]):
             self.error = error
             raise
 
-    def _next(self) -> pa.RecordBatch:
-        if self._over:
-            raise StopIteration
-        while not self._output:
-            self._wait()
-        self._fill()
-        rows = self._runner.locked(_take_buffered, self._runner)
-        if not rows:  # closed meanwhile
-            raise StopIteration
-        self._meter.sample()
-        return self._plan.build(rows)
-
-    def _fill(self) -> None:
-        """Wait until the output batch is full, FLUSH_INTERVAL after its first row, or when no other row can make
-        progress."""
-        runner, scheduler, most = self._runner, self._scheduler, self._plan.batch_rows
-        due = runner.now() + FLUSH_INTERVAL
-        while len(self._output) < most and not (scheduler.window.buffer_full or scheduler.over or runner.stopping):
-            idle = runner.idle_since
-            wait = (due if idle is None else min(due, idle + IDLE_GRACE)) - runner.now()
-            if wait <= 0:
-                break
-            runner.wait(most, wait)
-
-    def _final_error(self) -> BaseException | None:
-        scheduler, error = self._scheduler, final_error(self._runner)
-        failing = scheduler.failing if scheduler.failing and scheduler.failing.error is scheduler.error else None
-        return None if error is None else self._plan.host.raised(error, None if failing is None else note_of(failing))
-
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
-
-
-def _take_buffered(runner: ThreadRunner | InlineRunner) -> list[Any]:
-    scheduler = runner.scheduler
-    rows = [scheduler.output.popleft() for _ in range(min(scheduler.window.buffered, len(scheduler.output)))]
-    scheduler.took(len(rows))
-    runner.go_on()
-    return rows

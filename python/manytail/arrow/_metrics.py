@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from manytail.mapping._frames import Item, ItemBatch, Options
+from manytail.mapping.frames import Options
 
 NAME = "_call"
 _FIELDS = [
@@ -59,28 +59,28 @@ class CallMeter:
         self._place = None if limit is None else options.limits.index(limit)
         self._is_async = options.is_async
 
-    def measured(self, call: Callable[[Item], Any]) -> Callable[[Item], Any]:
-        """`call`, with its time measured for each of its rows."""
+    def measured(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, with its time measured for each of its rows. Its arguments: a row, or a batch and its rows."""
 
-        def plain(item: Item) -> Any:
-            measures, running = self._begin(item)
+        def plain(*given: Any) -> Any:
+            measures, running = self._begin(given)
             try:
-                return call(item)
+                return call(*given)
             finally:
                 _end(measures, running)
 
-        async def asynchronous(item: Item) -> Any:
-            measures, running = self._begin(item)
+        async def asynchronous(*given: Any) -> Any:
+            measures, running = self._begin(given)
             try:
-                return await call(item)
+                return await call(*given)
             finally:
                 _end(measures, running)
 
         return asynchronous if self._is_async else plain
 
-    def _begin(self, item: Any) -> tuple[list[Measure], list[float]]:
+    def _begin(self, given: Any) -> tuple[list[Measure], list[float]]:
         now = time.monotonic()
-        rows: list[Any] = item.to_call() if isinstance(item, ItemBatch) else [item]
+        rows: Sequence[Any] = given if len(given) == 1 else given[1]
         measures: list[Measure] = [row.measure for row in rows]
         running = [now]
         for measure in measures:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from manytail.mapping._frames import BulkCodec
+from manytail.mapping.frames import BulkCodec
 
 from ._types import plain_type, recorded_type
 

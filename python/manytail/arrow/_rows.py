@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from manytail.mapping._frames import encode
+from manytail.mapping.frames import encode
 
 from ._types import column_reader, fields_of, is_list, plain_type
 

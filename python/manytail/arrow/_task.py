@@ -1,10 +1,8 @@
-"""One run of a map: Arrow batches in, rows through the scheduler of `manytail.mapping`, Arrow batches out.
+"""One run of a map: Arrow batches in, rows through the engine of `manytail.mapping`, Arrow batches out.
 
-The path of a row: the reader's `_take` makes the rows of a batch; `Scheduler.arrived` and `Admission.admit` put them
-into the queue; a worker takes one and runs `call` (the user's function and the fit of its result); `Runner.succeeded`
-and `_handle` pass it to `Scheduler.succeeded`, or some rows together to `succeeded_alike`, which emit them by
-`_complete` and `_emit`; `build` makes columns of emitted rows. tests/arrow/test_task.py checks that a row takes no more
-functions than these.
+The path of a row: `read` makes the rows of a batch, in the reader's thread; a worker takes one and runs `call` (the
+user's function and the fit of its result); `build` makes columns of finished rows. What is between these is
+`manytail.mapping.frames`. tests/arrow/test_task.py checks how many functions a row takes in all.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,24 +21,17 @@ import pyarrow as pa
 from pyarrow import types
 
 from manytail import _checks as checks
-from manytail._timings import now
-from manytail.mapping._frames import (
-    InlineRunner,
-    Item,
-    ItemBatch,
-    Memory,
+from manytail.mapping import frames
+from manytail.mapping.frames import (
+    Frame,
     Options,
-    Scheduler,
-    ThreadRunner,
-    Unfit,
-    Work,
-    batch_result,
+    batch_results,
     cost_of,
-    deliver_call,
+    deliver,
     idempotency_key,
+    new_rows,
     priority_of,
     refuse_awaitable,
-    runner_of,
 )
 
 from . import _metrics
@@ -50,9 +41,6 @@ from ._recorded import ArrowCodec
 from ._results import ERROR, Described, ResultSchema, describe, result_bytes
 from ._rows import NAN, Columns, Reader, RowView, group_keys, normalise, row_digest, row_digests
 from ._types import column_reader, zone_of
-
-BATCH_BYTES = 64 << 20  # of an output batch
-WINDOW_BYTES = 256 << 20  # of input rows and results: the automatic window does not grow beyond that
 
 Asked = str | Callable[[Any], Any] | None  # an option that is a column's name, or a function of a row
 
@@ -104,15 +92,13 @@ class ArrowMap:
         return self.error_column if self.options.errors == "column" else None
 
 
-class Row(Item):
+class Row(frames.Row):
     """One row in flight: its batch, and its index in that."""
 
-    __slots__ = ("batch", "index", "measure")
+    __slots__ = ("measure",)
 
     batch: InputBatch
-    index: int
     measure: Measure  # only with metrics
-    noun = "row"
 
     def shown_key(self) -> Any:
         """The key for messages, of any type."""
@@ -120,10 +106,6 @@ class Row(Item):
             return self.batch.shown_key(self)
         except Exception as error:
             return f"<{error}>"
-
-    def shown(self) -> str:
-        """Nothing: the columns of a row may be many, and large."""
-        return ""
 
     @property
     def view(self) -> RowView:
@@ -143,7 +125,7 @@ class InputBatch:
     def rows(self) -> list[Any]:
         task = self._task
         work = task.work
-        rows = new_rows(self, self.batch.num_rows)
+        rows = new_rows(Row, self, self.batch.num_rows)
         if work.priority is not None:
             for row, priority in self._asked(rows, task.priority):
                 row.priority = math.inf if priority is None else priority
@@ -223,23 +205,7 @@ class InputBatch:
         return column_reader(self._task.host.key_type(column.type))(column)
 
 
-def new_rows(batch: Any, count: int) -> list[Any]:
-    """The rows of a batch, as Item.__init__ would make them. In one loop: a call per row would take as long as the rest
-    of the loop."""
-    rows: list[Any] = []
-    read = now()
-    for index in range(count):
-        row = Row.__new__(Row)
-        row.read = read
-        row.batch, row.index = batch, index
-        row.number, row.key, row.priority, row.attempts, row.deferred = None, None, 0, 0, None
-        row.done = row.known = row.fatal = False
-        row.result = row.error = None
-        rows.append(row)
-    return rows
-
-
-class Task:
+class Task(Frame):
     """One run of some work over one input."""
 
     def __init__(self, work: ArrowMap, input_schema: pa.Schema | None, host: Host) -> None:
@@ -253,10 +219,14 @@ class Task:
         self.reader = Reader(view)
         self.results = ResultSchema(work.schema, host.zone, by_value=host.by_value)
         self.batch_rows = work.max_records
+        self.input_error_first, self.raised = host.input_error_first, host.raised  # type: ignore[method-assign]
+        self.codec = None if self.options.remember is None else ArrowCodec(work.schema)
+        self.key_of = self._key_of if callable(work.key) else None
+        # Where all results are of one size, without a call of Python code for each row.
+        self.size = size_of if self.results.varies else attrgetter("batch.row_bytes")
         self.weights = {normalise(key): weight for key, weight in (work.options.weights or {}).items()}
         self._meter = CallMeter(work.options) if work.metrics else None
         self.priority, self.costs = self._check_columns()
-        self._may_fail_early = self.costs or any(map(callable, (work.key, work.priority, work.item_id)))
         self.schema = self._output_schema(view)
 
     def _check_columns(self) -> tuple[Asked, list[Asked]]:
@@ -304,29 +274,7 @@ class Task:
         return pa.schema(output)
 
     # ------------------------------------------------------------------------------------------------ the run
-    def runner(self) -> ThreadRunner | InlineRunner:
-        options = self.options
-        scheduler = Scheduler(
-            options,
-            weight_of=None if options.weights is None else lambda row: row.batch.weight(row),  # type: ignore[attr-defined]
-            buffer=self.batch_rows,
-            buffer_bytes=BATCH_BYTES,
-            window_bytes=WINDOW_BYTES,
-            # Where all results are of one size, without a call of Python code for each row.
-            sizeof=size_of if self.results.varies else attrgetter("batch.row_bytes"),
-        )
-        self._scheduler = scheduler
-        keep = None if options.errors == "raise" else describe  # not the exception: its traceback keeps frames alive
-        shared, codec = options.remember, ArrowCodec(self.work.schema)
-        memory = None if shared is None else Memory(shared, codec, inline=options.inline)
-        first = self.host.input_error_first
-        return runner_of(options)(scheduler, self.call_with, keep, input_error_first=first, memory=memory)
-
-    def start(self, runner: ThreadRunner | InlineRunner, batches: Iterable[Any]) -> None:
-        """Begin to read the input."""
-        runner.start(map(self._take, self._slices(batches)))
-
-    def _slices(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    def slices(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         """The input in batches that are no larger than those of the output."""
         for batch in batches:
             if not isinstance(batch, pa.RecordBatch):
@@ -337,32 +285,21 @@ class Task:
                 yield batch.slice(start, self.batch_rows)
             del batch  # must not be kept during the wait for the next one
 
-    def _take(self, batch: pa.RecordBatch) -> list[Item]:
-        """The rows of an input batch, with their lanes. In the reader's thread."""
-        rows, key = InputBatch(self, batch).rows(), self.work.key
-        if callable(key):
-            for row in rows:
-                try:
-                    row.key = normalise(key(row.view))
-                    self._scheduler.assign([row])
-                except BaseException as error:
-                    row.error = error
-                    self._scheduler.admission.assign_alone(row)
-        else:
-            self._scheduler.assign(rows)
-        for row in rows if self._may_fail_early else ():
-            if row.error is not None:
-                failure = self._scheduler.failure(row.error)
-                row.error, row.fatal = failure.error, failure.fatal
-        return rows
+    def read(self, chunk: pa.RecordBatch) -> list[Any]:
+        return InputBatch(self, chunk).rows()
+
+    def _key_of(self, row: Any) -> Hashable:
+        return normalise(self.work.key(row.view))  # type: ignore[operator, misc]
+
+    def weight(self, row: Any) -> int:
+        return row.batch.weight(row)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------ calls
-    def call_with(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
-        """The function that a worker calls with each row. resource: keyword arguments for fn, from `setup`."""
+    def call_with(self, resource: dict[str, Any]) -> Callable[..., Any]:
         call = self._unmeasured(resource)
         return call if self._meter is None else self._meter.measured(call)
 
-    def _unmeasured(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def _unmeasured(self, resource: dict[str, Any]) -> Callable[..., Any]:
         """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
         options, results = self.options, self.results
         fn, fit, check, none_fits = self.work.fn, results.fit, results.check, results.none_fits
@@ -388,7 +325,7 @@ class Task:
 
         return call
 
-    def _any_call(self, resource: dict[str, Any]) -> Callable[[Item], Any]:
+    def _any_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """The call of a function of any kind with one row, or with values."""
         fn, check, names = self.work.fn, self.results.check, self.reader.names
         delivers, by_value = self.options.wants_delivery, self.host.by_value
@@ -400,69 +337,54 @@ class Task:
             return fn(*[row.batch.columns[name][row.index] for name in names], **more)
 
         async def asynchronous(row: Any) -> Any:
-            with self._delivery(row):
+            with self._delivery(row, [row]):
                 return check(await returned(row), row.shown_key)
 
         def plain(row: Any) -> Any:
-            with self._delivery(row):
+            with self._delivery(row, [row]):
                 return check(returned(row), row.shown_key)
 
         return asynchronous if self.options.is_async else plain
 
-    def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
+    def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any, list[Any]], Any]:
         """The call of a function that gets a list of rows."""
         fn, delivers = self.work.fn, self.options.wants_delivery
 
-        def returned(batch: ItemBatch, rows: list[Any]) -> Any:
-            more = {**resource, "delivery": batch.delivery} if delivers else resource
+        def returned(call: Any, rows: list[Any]) -> Any:
+            more = {**resource, "delivery": call.delivery} if delivers else resource
             return fn([row.view for row in rows], **more)
 
-        async def asynchronous(batch: ItemBatch) -> Any:
-            rows = batch.to_call()
-            if not rows:
-                return self._fitted(batch, rows, [])
-            with self._delivery(batch):
-                return self._fitted(batch, rows, await returned(batch, rows))
+        async def asynchronous(call: Any, rows: list[Any]) -> Any:
+            with self._delivery(call, rows):
+                return batch_results(await returned(call, rows), rows, self._fit)
 
-        def plain(batch: ItemBatch) -> Any:
-            rows = batch.to_call()
-            if not rows:
-                return self._fitted(batch, rows, [])
-            with self._delivery(batch):
-                return self._fitted(batch, rows, refuse_awaitable(returned(batch, rows)))
+        def plain(call: Any, rows: list[Any]) -> Any:
+            with self._delivery(call, rows):
+                return batch_results(refuse_awaitable(returned(call, rows)), rows, self._fit)
 
         return asynchronous if self.options.is_async else plain
 
-    def _fitted(self, batch: ItemBatch, called: list[Item], returned: Any) -> Any:
-        """The results of the batch. One that does not fit is replaced by an exception."""
-        results = batch_result(returned, len(called))
-        return results if isinstance(results, Unfit) else batch.with_known(list(map(self._fit_one, called, results)))
+    def _fit(self, row: Any, result: Any) -> Any:
+        return self.results.check(result, row.shown_key)
 
-    def _fit_one(self, row: Any, result: Any) -> Any:
-        if isinstance(result, BaseException):
-            return result
-        try:
-            return self.results.check(result, row.shown_key)
-        except Exception as error:
-            return error
-
-    def _delivery(self, call: Work) -> AbstractContextManager[Any]:
-        """Around the call: its Delivery, if fn gets one. That does not refer to the rows, which refer to it."""
+    def _delivery(self, call: Any, rows: list[Any]) -> AbstractContextManager[Any]:
+        """Around the call with these rows: its Delivery, if fn gets one. That does not refer to the rows, which refer
+        to it."""
         options = self.options
         if not options.wants_delivery:
             return nullcontext()
-        rows: list[Any] = call.to_call()
         if options.identifies:
             makers: list[Callable[[], str]] = [partial(str, row.identity) for row in rows]
         else:
             makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
-        identify: Callable[[], Any] = partial(_made, makers) if isinstance(call, ItemBatch) else makers[0]
-        key = rows[0].batch.shown_key(rows[0])
-        return deliver_call(call, identify, options.spent_names, self.host.task_attempt, key)
+        identify: Callable[[], Any] = partial(_made, makers) if options.batch is not None else makers[0]
+        return deliver(call, identify, options.spent_names, self.host.task_attempt, rows[0].shown_key())  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------ output
+    def described(self, error: BaseException, attempts: int) -> Described:
+        return describe(error, attempts)
+
     def build(self, rows: list[Any]) -> pa.RecordBatch:
-        """The output batch of finished rows, in this order."""
         arrays = self._inputs(rows) if self.work.append else []
         arrays += self.results.columns([row.result for row in rows])
         if self.work.error_name is not None:

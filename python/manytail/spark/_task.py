@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from manytail.arrow.engine import ArrowMap, Host, describe, run
+from manytail.mapping.frames import stay_connected
 
 from ._progress import Channel, Reports
 from ._sent import Sent
@@ -44,7 +45,7 @@ class Work(Sent):
         options = self.work.options
         for shared in (*(limit.shared for limit in options.limits), options.remember):
             if shared is not None:
-                shared._stay_connected()  # a worker process runs many tasks
+                stay_connected(shared)
         reports = None if self.channel is None else Reports(self.channel)
         if reports is not None:
             options = replace(options, progress=reports.send)

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from manytail import _checks as checks
 from manytail.arrow.engine import NAME, ArrowMap, ResultSchema, check_name, check_options
 from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared
+from manytail.mapping.frames import has_literal_password, is_file
 
 from ._progress import current_channel
 from ._task import MAX_RECORDS, TIME_ZONE, Work
@@ -168,7 +169,7 @@ def check_shared(checked: Any) -> Any:
             raise checks.bad_value("limits", limit, "a cost that is a column: its name or a Column")
     given = [("limits", limit.shared) for limit in checked.limits]
     for option, shared in [*given, ("remember", checked.remember)]:
-        if shared is not None and shared._has_literal_password():
+        if shared is not None and has_literal_password(shared):
             expected = "a URL without a password, which travels with the job: env:NAME, or a callable that returns it"
             raise checks.bad_value(option, shared, expected)
     if checked.remember is not None and checked.remember.codec is not None:
@@ -180,8 +181,8 @@ def check_shared(checked: Any) -> Any:
 def refuse_file_elsewhere(session: Any, remember: Any, shared: Shared | None) -> None:
     """A path names a file of one machine: the workers of a cluster would each have their own. A Shared may be on a file
     that all machines mount. shared: what the option `remember` was made into."""
-    is_file = shared is not None and shared is not remember and shared._is_file()
-    if is_file and not setting(session, "spark.master", "").startswith("local"):
+    by_path = shared is not None and shared is not remember and is_file(shared)
+    if by_path and not setting(session, "spark.master", "").startswith("local"):
         expected = "a path only where the master is local; a Shared in PostgreSQL, which all machines reach"
         raise checks.bad_value("remember", remember, expected)
 
