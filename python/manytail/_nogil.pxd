@@ -1,6 +1,6 @@
 # The nogil structures for Cython and C authors; `cimport manytail` re-exports this file, docs/nogil.md explains it.
 # Items are uintptr_t and belong to the caller. Timeouts are nanoseconds: negative waits for ever, 0 tries once.
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
 
 
 cdef extern from "manytail/multiqueue.h" nogil:
@@ -38,52 +38,3 @@ cdef int mt_multiqueue_get_many(mt_multiqueue*, uintptr_t* items, int64_t n, int
                                 int64_t* count) noexcept nogil
 cdef int64_t mt_multiqueue_qsize(mt_multiqueue*) noexcept nogil
 cdef void mt_multiqueue_shutdown(mt_multiqueue*, bint immediate) noexcept nogil
-
-
-# ----------------------------------------------------------------------------------------------------------- EntryQueue
-cdef extern from "manytail/entryqueue.h" nogil:
-    ctypedef struct mt_entryqueue:
-        pass
-    ctypedef struct mt_entrysub:
-        pass
-    ctypedef struct mt_delivery:
-        uintptr_t item
-        int64_t seq
-        mt_entryqueue *queue
-        void *entry
-        uint64_t delivery
-
-# levels, 1..65535: 1 is strict FIFO, more are as many FIFOs, the highest priority first. maxsize limits the depth;
-# <= 0: no limit. NULL: levels are out of range, or no memory.
-cdef mt_entryqueue* mt_entryqueue_new(int levels, int64_t maxsize) noexcept nogil
-# No call may run on it or come later; its subscriptions are destroyed too. Items whose entries have not ended go to
-# `drop` (may be NULL), once each.
-cdef void mt_entryqueue_destroy(mt_entryqueue*, mt_drop drop, void* arg) noexcept nogil
-# priority: the level, clamped to 0..levels - 1. MT_OK, MT_FULL (timeout 0), MT_TIMEOUT, MT_SHUTDOWN, MT_NOMEM.
-cdef int mt_entryqueue_put(mt_entryqueue*, uintptr_t item, int priority, int64_t timeout_ns) noexcept nogil
-# One by one. *count (may be NULL): how many went in, whatever is returned. MT_BADARG: n < 0, or items is NULL and
-# n > 0.
-cdef int mt_entryqueue_put_many(mt_entryqueue*, const uintptr_t* items, int64_t n, int priority, int64_t timeout_ns,
-                                int64_t* count) noexcept nogil
-# Browse: sees each AVAILABLE entry at most once and takes none. credit: how many it may hold, <= 0: any number. NULL:
-# no memory.
-cdef mt_entrysub* mt_entryqueue_subscribe(mt_entryqueue*, bint browse, int64_t credit) noexcept nogil
-# Releases what the subscription holds, each entry at its old place. MT_BADARG: closed before. The pointer stays valid
-# until destroy.
-cdef int mt_entryqueue_unsubscribe(mt_entrysub*) noexcept nogil
-# MT_OK, MT_EMPTY (timeout 0), MT_TIMEOUT, MT_SHUTDOWN (and nothing is left), MT_BADARG (closed), MT_NOMEM.
-cdef int mt_entryqueue_get(mt_entrysub*, mt_delivery* out, int64_t timeout_ns) noexcept nogil
-# MT_OK: the entry has ended, and its item belongs to the caller. MT_BADARG: the delivery has ended (or is a browser's),
-# nothing changed.
-cdef int mt_entryqueue_ack(mt_delivery*) noexcept nogil
-cdef int mt_entryqueue_reject(mt_delivery*) noexcept nogil
-# MT_OK: the entry is back at its old place. MT_SHUTDOWN: the queue takes nothing back, the item belongs to the caller.
-# MT_BADARG: as above.
-cdef int mt_entryqueue_release(mt_delivery*) noexcept nogil
-# Give up the delivery, and leave the entry as it is.
-cdef void mt_entryqueue_forget(mt_delivery*) noexcept nogil
-cdef int64_t mt_entryqueue_qsize(mt_entryqueue*) noexcept nogil          # AVAILABLE
-cdef int64_t mt_entryqueue_depth(mt_entryqueue*) noexcept nogil          # AVAILABLE and acquired
-# Later puts return MT_SHUTDOWN; gets continue until no entry is left. immediate: all available entries end. Their
-# items, and those that closing subscriptions release, go to `drop` at destroy.
-cdef void mt_entryqueue_shutdown(mt_entryqueue*, bint immediate) noexcept nogil

@@ -14,7 +14,6 @@
 #   _eq_get.pxd         get
 #   _eq_put.pxd         put
 #   _eq_life.pxd        making and freeing, subscribing, shutdown, fork
-#   _eq_nogil.pxd       calls for detached callers
 #
 # Each of these files sees all names of those above it.
 #

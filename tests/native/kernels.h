@@ -34,7 +34,7 @@
 #define ENTRY(name) __pyx_f_8manytail_6_entry_##name
 #define EQ(name) __pyx_f_8manytail_3_eq_##name
 #define MANAGER(name) __pyx_f_8manytail_11_eq_manager_##name
-#define EQN(name) __pyx_f_8manytail_9_eq_nogil_##name
+#define EQN(name) __pyx_f_12entries_shim_##name
 #define ENTRY_IS(name) __pyx_e_8manytail_6_entry_##name
 #define EQ_IS(name) __pyx_e_8manytail_3_eq_##name
 
@@ -67,8 +67,8 @@ typedef struct __pyx_t_8manytail_6_entry_cursor_position cursor_position;
 typedef struct __pyx_t_8manytail_3_eq_acquired_entry acquired_entry;
 typedef struct __pyx_t_8manytail_3_eq_eq_registry eq_registry;
 typedef struct __pyx_t_8manytail_3_eq_shared_credit shared_credit;
-typedef struct __pyx_t_8manytail_9_eq_nogil_nogil_queue nogil_queue;
-typedef struct __pyx_t_8manytail_9_eq_nogil_nogil_subscription nogil_subscription;
+typedef struct __pyx_t_12entries_shim_nogil_queue nogil_queue;
+typedef struct __pyx_t_12entries_shim_nogil_subscription nogil_subscription;
 
 #define WAIT_FOR_IT __pyx_e_8manytail_8_waiting_WAIT
 #define MT_ROUND_ROBIN __pyx_e_8manytail_3_mq_MT_ROUND_ROBIN

@@ -5,8 +5,8 @@ What is compiled is what ships: the very .pxd files of pyx/manytail. drive*.c (s
 checker) include the C or C++ that Cython makes of this file by kernels.h, after a platform.h of their own has given the
 few PyThread calls in it a meaning.
 """
+cimport entries_shim
 cimport manytail._chunks
-cimport manytail._eq_nogil
 cimport manytail._heap
 cimport manytail._lock
 cimport manytail._mq_changes

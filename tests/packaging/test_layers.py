@@ -24,7 +24,7 @@ KERNELS = [
     *("_mq_forks", "_mq_life", "_mq_changes", "_mq_iterate", "_mq_clear", "_mq_batch", "_mq_nogil"),
     *("_wp", "_section_lock"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_manager", "_eq_cursors", "_eq_capacity"),
-    *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_eq_nogil", "_ps"),
+    *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_ps"),
     *("_root", "_sync", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.

@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 
 cimport manytail
 from manytail cimport (
-    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, mt_delivery, mt_entryqueue, mt_entrysub, mt_multiqueue, mt_subqueue,
+    MT_BADARG, MT_EMPTY, MT_FULL, MT_NOMEM, MT_OK, MT_SHUTDOWN, MT_TIMEOUT, mt_multiqueue, mt_subqueue,
 )
 
 
@@ -135,130 +135,6 @@ cdef class Pipe:
     def shutdown(self, bint immediate=False):
         with nogil:
             manytail.mt_multiqueue_shutdown(self.queue, immediate)
-
-
-cdef class Line:
-    """An entry queue of integers with one subscription and one that browses; its methods run detached from the interpreter."""
-
-    cdef mt_entryqueue *queue
-    cdef mt_entrysub *taker
-    cdef mt_entrysub *watcher
-    cdef mt_delivery held[8]
-    cdef int64_t dropped
-
-    def __cinit__(self, int levels=1, int64_t maxsize=0, int64_t credit=0):
-        self.queue = manytail.mt_entryqueue_new(levels, maxsize)
-        if self.queue == NULL:
-            raise MemoryError
-        self.taker = manytail.mt_entryqueue_subscribe(self.queue, False, credit)
-        self.watcher = manytail.mt_entryqueue_subscribe(self.queue, True, 0)
-        if self.taker == NULL or self.watcher == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        if self.queue != NULL:
-            manytail.mt_entryqueue_destroy(self.queue, NULL, NULL)
-
-    def put(self, uintptr_t item, int priority=0, int64_t timeout_ns=0):
-        cdef int code
-        with nogil:
-            code = manytail.mt_entryqueue_put(self.queue, item, priority, timeout_ns)
-        return code
-
-    def put_many(self, uintptr_t first, int64_t n, int64_t timeout_ns=0):
-        """The code, and how many of first, first + 1, ... went in."""
-        cdef int64_t i, count = -1
-        cdef int code
-        cdef uintptr_t *items = <uintptr_t *> malloc(max(n, 1) * sizeof(uintptr_t))
-        if items == NULL:
-            raise MemoryError
-        with nogil:
-            for i in range(n):
-                items[i] = first + <uintptr_t> i
-            code = manytail.mt_entryqueue_put_many(self.queue, items, n, 0, timeout_ns, &count)
-            free(items)
-        return code, count
-
-    def get(self, int hand=0, int64_t timeout_ns=0):
-        """The code, the item, and how often it was delivered; the delivery is kept in that hand."""
-        cdef mt_delivery *it = &self.held[hand]
-        cdef int code
-        it.item = 0
-        it.delivery = 0
-        with nogil:
-            code = manytail.mt_entryqueue_get(self.taker, it, timeout_ns)
-        return code, it.item, it.delivery
-
-    def look(self):
-        cdef mt_delivery it
-        cdef int code
-        it.item = 0
-        with nogil:
-            code = manytail.mt_entryqueue_get(self.watcher, &it, 0)
-            if code == MT_OK:
-                manytail.mt_entryqueue_forget(&it)
-        return code, it.item
-
-    def ack(self, int hand=0):
-        return manytail.mt_entryqueue_ack(&self.held[hand])
-
-    def reject(self, int hand=0):
-        return manytail.mt_entryqueue_reject(&self.held[hand])
-
-    def release(self, int hand=0):
-        return manytail.mt_entryqueue_release(&self.held[hand])
-
-    def forget(self, int hand=0):
-        manytail.mt_entryqueue_forget(&self.held[hand])
-
-    def close(self):
-        return manytail.mt_entryqueue_unsubscribe(self.taker)
-
-    def sizes(self):
-        return manytail.mt_entryqueue_qsize(self.queue), manytail.mt_entryqueue_depth(self.queue)
-
-    def feed(self, int64_t n):
-        """Put 1..n one by one, waiting for room; the whole loop is nogil."""
-        cdef int64_t i
-        cdef int code = MT_OK
-        with nogil:
-            for i in range(1, n + 1):
-                code = manytail.mt_entryqueue_put(self.queue, <uintptr_t> i, 0, -1)
-                if code != MT_OK:
-                    break
-        return code
-
-    def drain(self):
-        """Take until shut down, give each seventh back once, and end the others: how many, their sum."""
-        cdef mt_delivery it
-        cdef int64_t count = 0, total = 0
-        cdef int code
-        with nogil:
-            while True:
-                code = manytail.mt_entryqueue_get(self.taker, &it, -1)
-                if code != MT_OK:
-                    break
-                if it.item % 7 == 0 and it.delivery == 1:
-                    code = manytail.mt_entryqueue_release(&it)
-                else:
-                    code = manytail.mt_entryqueue_ack(&it)
-                    count += 1
-                    total += <int64_t> it.item
-                if code != MT_OK:
-                    break
-        return code, count, total
-
-    def destroy(self):
-        """The sum of what was left."""
-        self.dropped = 0
-        with nogil:
-            manytail.mt_entryqueue_destroy(self.queue, add_up, &self.dropped)
-        self.queue = NULL
-        return self.dropped
-
-    def shutdown(self, bint immediate=False):
-        with nogil:
-            manytail.mt_entryqueue_shutdown(self.queue, immediate)
 
 
 CODES = {

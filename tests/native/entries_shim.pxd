@@ -1,6 +1,6 @@
 # The entry queue (_eq.pxd) for callers that are detached from the interpreter. An item is a number without a reference
-# count; the call that ends an entry hands its item to the caller. Private. Its users are _nogil.pyx (`cimport
-# manytail`) and the native drivers.
+# count; the call that ends an entry hands its item to the caller. For the native drivers (drive_entries.c): users have
+# no such API.
 #
 # The order lock is taken with the GIL too: `objects` is 0. A blocking call tries, stores the queue's count of events,
 # and waits unless an event came in between: entries_point(), free_slot_point(). An entry that the queue itself ends (an
