@@ -27,17 +27,19 @@ def seconds_of(host: str, sizes: list[int]) -> list[float]:
 def fill(batch: pa.RecordBatch, call: Callable[[str, list[int]], list[float]]) -> pa.Array:
     """What `call` returns for each row, with at most `BLOCK` rows of one host in a call."""
     hosts, sizes = batch["host"].to_numpy(zero_copy_only=False), batch["size"].to_numpy()
-    rows: IndexMultiQueue[str] = IndexMultiQueue()
+    rows: IndexMultiQueue[str] = IndexMultiQueue(selection="weighted")
     for host in np.unique(hosts):
-        rows.add(str(host)).put_many(np.flatnonzero(hosts == host))
+        rows.add(str(host), weight=BLOCK).put_many(np.flatnonzero(hosts == host))
     rows.shutdown()  # nothing is added any more: getters take what is there, and then get ShutDown
     results = np.empty(len(hosts))
 
     def work() -> None:
         try:
             while True:
-                for host, numbers in rows.get_many_with_keys(BLOCK):
-                    results[numbers] = call(host, sizes[numbers].tolist())  # each row number is with one thread only
+                numbers = rows.get_many(BLOCK)  # of one host, while each has so many left
+                for host in np.unique(hosts[numbers]):
+                    mine = numbers[hosts[numbers] == host]
+                    results[mine] = call(str(host), sizes[mine].tolist())  # each row number is with one thread only
         except ShutDown:
             pass
         except BaseException:

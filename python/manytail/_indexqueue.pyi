@@ -18,9 +18,9 @@ class IndexMultiQueue(MultiQueue[_K, int]):
     """A MultiQueue for 64-bit integers, such as row numbers, offsets and ids. It stores no Python objects, and bulk
     calls run without the GIL, so that several threads can move arrays in parallel.
 
-    It has all methods of MultiQueue. put_many of its sub-queues also accepts int64 buffers (numpy arrays, memoryviews)
-    and Arrow Int64 arrays without nulls. Raises OverflowError for an int of more than 64 bits, and TypeError for any
-    other item. It uses the same algorithm and locking as MultiQueue (see there for the source).
+    It has all methods of MultiQueue. put_many of its sub-queues also accepts contiguous int64 buffers, such as numpy
+    arrays and memoryviews. Raises OverflowError for an int of more than 64 bits, and TypeError for any other item. It
+    uses the same algorithm and locking as MultiQueue (see there for the source).
 
     >>> q = IndexMultiQueue()
     >>> q.add("rows").put_many(range(5))
@@ -37,13 +37,7 @@ class IndexMultiQueue(MultiQueue[_K, int]):
     def get_many_into(
         self, out: _Int64Buffer, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
     ) -> int:
-        """Fill a writable int64 buffer from its start and return the number of integers. Waits for the first one, then
-        takes all that are available. For a buffer of length 0 it returns 0 at once. linger works as in
+        """Fill a writable contiguous int64 buffer from its start and return the number of integers. Waits for the first
+        one, then takes all that are available. For a buffer of length 0 it returns 0 at once. linger works as in
         MultiQueue.get_many; the buffer stays exported while it waits.
-        """
-    def get_many_with_keys(
-        self, max_items: int, block: bool = True, timeout: float | None = None, *, linger: float = 0.0
-    ) -> list[tuple[_K, _Int64Array]]:
-        """Return a list of (key, numpy array): up to max_items integers in the order of get, one pair for each run of
-        integers from the same sub-queue. Waits for the first one. linger works as in MultiQueue.get_many.
         """

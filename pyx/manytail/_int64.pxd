@@ -1,4 +1,4 @@
-# 64-bit integers of Python: one by one, and runs of them in buffers, Arrow arrays and sequences. Private; for faces.
+# 64-bit integers of Python: one by one, and runs of them in buffers and sequences. Private; for faces.
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uintptr_t
 
@@ -15,10 +15,6 @@ cdef inline int64_t int64_of(object item) except? -7:
         raise OverflowError(f"item={item!r}: an IndexMultiQueue holds integers of at most 64 bits") from None
 
 
-cdef inline int64_t *int64_at(Py_buffer *view, Py_ssize_t i) noexcept:
-    return <int64_t *>(<char *>view.buf + i * view.strides[0])
-
-
 cdef int open_int64(object source, Py_buffer *view, bint writable) except -1
 
 
@@ -27,9 +23,7 @@ cdef class Int64s:
     cdef const uintptr_t *items
     cdef int64_t n
     cdef uintptr_t *copy        # or NULL
-    cdef object owner           # of Arrow's memory
     cdef Py_buffer view
     cdef bint viewed            # `view` is open
-    cdef int reserve(self, int64_t n) except -1
 
 cdef Int64s int64s_of(object items)

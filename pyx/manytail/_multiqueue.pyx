@@ -973,7 +973,7 @@ cdef class SubQueue(Root):
     def put_many(self, items, block=True, timeout=None):
         """Append all items of an iterable in order and return how many there were.
 
-        Of a list or tuple (for an IndexMultiQueue, an int64 buffer or Arrow array), as many items as fit become visible
+        Of a list or tuple (for an IndexMultiQueue, an int64 buffer), as many items as fit become visible
         to getters at the same moment. Any other iterable is read one item at a time. timeout applies to the whole call.
         If it raises Full, ShutDown or KeyboardInterrupt, or ValueError, TypeError or OverflowError for an item, the
         exception's `count` is the number of items that were put. If the iterable or the sizer raises, the items before

@@ -11,7 +11,7 @@ from queue import Empty
 import pytest
 import trio
 from support.counts import count
-from support.queues import as_list, get_many_into, get_many_with_keys
+from support.queues import as_list, get_many_into
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from contract.structures import ENDED, STRUCTURES
@@ -40,7 +40,6 @@ WAITING = {
     "MultiQueue.get_many": ("MultiQueue", 0, get_many),
     "IndexMultiQueue.get_many": ("IndexMultiQueue", 0, get_many),
     "IndexMultiQueue.get_many_into": ("IndexMultiQueue", 0, get_many_into),
-    "IndexMultiQueue.get_many_with_keys": ("IndexMultiQueue", 0, get_many_with_keys),
     "EntryQueue.get_many": ("EntryQueue", 0, get_many),
     "Consumer.get_many": ("Consumer", 0, get_many),
     "get_many of a Consumer's subscription": ("Consumer", 1, get_many),

@@ -5,7 +5,6 @@ The `new` fixture tests everything else together with MultiQueue.
 import asyncio
 import ctypes
 import functools
-import itertools
 import operator
 import sys
 import threading
@@ -13,7 +12,7 @@ from array import array
 from queue import Empty, Full
 
 import pytest
-from support.queues import drain, get_many_into, get_many_with_keys
+from support.queues import drain, get_many_into
 from support.threads import DEADLINE, LONG, Threads, switching_often, wait_getters
 
 from manytail import IndexMultiQueue, MultiQueue, ShutDown
@@ -152,9 +151,6 @@ BUFFERS = {
     "read-only memoryview": lambda numpy, items: memoryview(array("q", items).tobytes()).cast("q"),
     "numpy": lambda numpy, items: numpy.array(items, dtype=numpy.int64),
     "read-only numpy": readonly,
-    "every second": lambda numpy, items: numpy.repeat(numpy.array(items, dtype=numpy.int64), 2)[::2],
-    "reversed": lambda numpy, items: numpy.array(items[::-1], dtype=numpy.int64)[::-1],
-    "a column": lambda numpy, items: numpy.stack([numpy.array(items, dtype=numpy.int64)] * 3, axis=1)[:, 1],
     "ctypes": lambda numpy, items: (ctypes.c_int64 * len(items))(*items),  # says nothing of its strides
 }
 SIZES = [0, 1, 61, 62, 63, 64, 65, 127, 128, 5000]
@@ -223,6 +219,10 @@ OTHER_TYPES = {
     "two dimensions": lambda numpy: numpy.zeros((2, 3), dtype=numpy.int64),
     "no dimension": lambda numpy: numpy.array(5, dtype=numpy.int64),
     "objects": lambda numpy: numpy.array([1, "x"], dtype=object),
+    "every second": lambda numpy: numpy.arange(6)[::2],
+    "reversed": lambda numpy: numpy.arange(3)[::-1],
+    "a column": lambda numpy: numpy.zeros((3, 3), dtype=numpy.int64)[:, 1],
+    "every second of a memoryview": lambda numpy: memoryview(array("q", range(6)))[::2],
 }
 
 
@@ -232,49 +232,6 @@ def test_a_buffer_of_another_type_is_a_type_error_and_nothing_is_put(numpy, make
     with pytest.raises(TypeError):
         tail.put_many(make(numpy))
     assert queue.stats() == (0, 1, 1, 0, 0, 0, 0)
-
-
-# ------------------------------------------------------------------------------------------------ Arrow
-@pytest.fixture
-def pyarrow():
-    return pytest.importorskip("pyarrow")
-
-
-def test_put_many_of_arrow_int64(pyarrow):
-    queue, tail = queue_of()
-    assert tail.put_many(pyarrow.array([1, 2, HIGHEST, LOWEST], pyarrow.int64())) == 4
-    assert tail.put_many(pyarrow.array(range(100), pyarrow.int64())[10:20]) == 10
-    assert tail.put_many(pyarrow.array([], pyarrow.int64())) == 0
-    assert drain(queue) == [1, 2, HIGHEST, LOWEST, *range(10, 20)]
-
-
-def test_a_slice_without_the_null_is_without_nulls(pyarrow):
-    queue, tail = queue_of()
-    whole = pyarrow.array([1, None, 3, 4], pyarrow.int64())
-    with pytest.raises(TypeError, match="null"):
-        tail.put_many(whole)
-    assert tail.empty()
-    assert tail.put_many(whole[2:]) == 2
-    assert drain(queue) == [3, 4]
-
-
-@pytest.mark.parametrize("kind", ["int32", "uint64", "float64", "string", "bool_", "null"])
-def test_other_arrow_types_are_type_errors(pyarrow, kind):
-    queue, tail = queue_of()
-    with pytest.raises(TypeError):
-        tail.put_many(pyarrow.array([None] if kind == "null" else [], getattr(pyarrow, kind)()))
-    with pytest.raises(TypeError):
-        tail.put_many(pyarrow.array([1, 2], pyarrow.int32()).cast(pyarrow.int16()))
-    assert queue.qsize() == 0
-
-
-def test_a_dictionary_encoded_arrow_array_is_a_type_error(pyarrow):
-    """Its format is that of its indices, which are not its values."""
-    queue, tail = queue_of()
-    encoded = pyarrow.DictionaryArray.from_arrays(pyarrow.array([1, 0], pyarrow.int64()), pyarrow.array([10, 20]))
-    with pytest.raises(TypeError, match="dictionary"):
-        tail.put_many(encoded)
-    assert queue.qsize() == 0
 
 
 # ------------------------------------------------------------------------------------------------ arrays out
@@ -302,8 +259,6 @@ INTO = {
     "array": lambda numpy, n: array("q", [-1] * n),
     "memoryview": lambda numpy, n: memoryview(array("q", [-1] * n)),
     "numpy": lambda numpy, n: numpy.full(n, -1),
-    "every second": lambda numpy, n: numpy.full(2 * n, -1)[::2],
-    "reversed": lambda numpy, n: numpy.full(n, -1)[::-1],
     "ctypes": lambda numpy, n: (ctypes.c_int64 * n)(*[-1] * n),
 }
 
@@ -326,27 +281,23 @@ def test_get_many_into_no_room_returns_zero_at_once(numpy):
     assert queue.get_many_into(numpy.empty(0, dtype=numpy.int64)) == 0
 
 
-@pytest.mark.parametrize("take", [get_many_into, get_many_with_keys])
-def test_bulk_gets_wait_and_end_as_get_does(numpy, take):
+def test_get_many_into_waits_and_ends_as_get_does():
     queue, tail = queue_of()
-    assert take(queue, 0) == []
+    assert get_many_into(queue, 0) == []
     for wait in ({"block": False}, {"timeout": 0.001}):
         with pytest.raises(Empty):
-            take(queue, 2, **wait)
+            get_many_into(queue, 2, **wait)
     with pytest.raises(ValueError, match="timeout"):
-        take(queue, 2, timeout=-1)
-    with pytest.raises(TypeError, match="max_items"):
-        queue.get_many_with_keys("3")
+        get_many_into(queue, 2, timeout=-1)
     with Threads() as threads:
-        getter = threads.start(take, queue, 2, timeout=LONG)
+        getter = threads.start(get_many_into, queue, 2, timeout=LONG)
         wait_getters(queue, 1)
         tail.put_many([7, 8, 9])
         assert getter.result() == [7, 8]
     queue.shutdown()
-    assert take(queue, 2) == [9]
+    assert get_many_into(queue, 2) == [9]
     with pytest.raises(ShutDown):
-        take(queue, 2)
-
+        get_many_into(queue, 2)
 
 
 @pytest.mark.parametrize(
@@ -380,34 +331,6 @@ def test_get_many_into_a_buffer_that_is_released_meanwhile_passes_its_wake_up_on
         tail.put(1)
         assert isinstance(first.outcome(), TypeError)
         assert other.result() == 1
-
-
-# ------------------------------------------------------------------------------------------------ get_many_with_keys
-def plain(runs):
-    return [(key, items.tolist()) for key, items in runs]
-
-
-@pytest.mark.parametrize(
-    "selection", ["round_robin", "weighted", "oldest", pytest.param(lambda ready: ready[-1], id="callable")]
-)
-@pytest.mark.parametrize("step", [1, 2, 3, 50])
-def test_the_runs_are_what_get_with_key_gives(numpy, selection, step):
-    def make():
-        queue = IndexMultiQueue(selection=selection)
-        for key, n in (("a", 5), ("b", 2), ("c", 9)):
-            queue.add(key, weight=n % 4 + 1, priority=n % 2).put_many(range(n))
-        return queue
-
-    queue, expected = make(), []
-    while not queue.empty():
-        expected.append(queue.get_with_key())
-    queue, taken = make(), []
-    while not queue.empty():
-        runs = queue.get_many_with_keys(step)
-        assert all(a[0] != b[0] for a, b in itertools.pairwise(runs))
-        assert sum(len(items) for _, items in runs) <= step
-        taken += [(key, item) for key, items in plain(runs) for item in items]
-    assert taken == expected
 
 
 @pytest.mark.parametrize("linger", [0.0, 0.001])

@@ -42,20 +42,6 @@ def test_a_more_urgent_item_that_comes_later_does_not_overtake(new_bulk):
         assert as_list(getter.result()) == [1, 2]
 
 
-def test_runs_of_keys_are_in_the_order_in_which_they_were_taken():
-    pytest.importorskip("numpy")
-    queue = IndexMultiQueue()
-    a, b = queue.add("a"), queue.add("b")
-    a.put_many([1, 2])
-    with Threads() as threads:
-        getter = threads.start(queue.get_many_with_keys, 5, linger=LONG)
-        wait_getters(queue, 1)
-        b.put(3)
-        a.put_many([4, 5])
-        runs = [(key, run.tolist()) for key, run in getter.result()]
-    assert runs == [("a", [1, 2]), ("b", [3]), ("a", [4, 5])]
-
-
 # ------------------------------------------------------------------------------------------------ while others put
 def put_without_waiting(tail, run, most, begin, ended, meanwhile):
     """Put runs, each as far as it fits, until `ended` is set or there were `most`. Returns how many items were put."""

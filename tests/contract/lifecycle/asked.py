@@ -21,7 +21,6 @@ WAITS = {
     "get",
     "get_many",
     "get_many_into",
-    "get_many_with_keys",
     "get_with_key",
     "put",
     "publish",
