@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from types import CoroutineType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 from weakref import WeakSet
 
 from manytail import _checks
@@ -150,6 +150,7 @@ class Plan:
 
     fn: Callable[..., Any]
     options: Options
+    makes: ClassVar[type[Scheduler]] = Scheduler
 
     def scheduler(self, kind: type[Lanes] = Lanes, skips: Sequence[Stage] = ()) -> Scheduler:
         """skips: stages that come next to that of equal items, which goes on with the next item if one is skipped."""
@@ -162,7 +163,7 @@ class Plan:
             prioritised=options.prioritised,
             in_order=options.order == "key",
             per_key=options.per_key,
-            weight_of=None if weights is None else lambda item: weights.get(item.key, 1),
+            weight_of=None if weights is None else self.weight_of,
             shows=None if options.breaker is None else lambda key: f", key {shortened(key)}",
             prepare=None if limits is None else limits.prepare,
             forget=None if limits is None else limits.forget,
@@ -192,7 +193,12 @@ class Plan:
         stages = [*self.stages(memory), *([] if limits is None else [limits])]
         place = 1 + max((at for at, stage in enumerate(stages) if isinstance(stage, EqualStage)), default=-1)
         stages[place:place] = skips
-        return Scheduler(rules, lanes, stages, spent, batches, memory)
+        return self.makes(rules, lanes, stages, spent, batches, memory)
+
+    def weight_of(self, item: Item) -> int:
+        """Of the item's key, with the option `weights`."""
+        assert self.options.weights is not None
+        return self.options.weights.get(item.key, 1)
 
     def memory(self) -> Any:
         """What `remember` needs. Imports sqlite3."""
@@ -387,6 +393,10 @@ class Plan:
         names = self.options.spent_names
         return Delivery(last.attempts, 0, last.key, last.last_error, batch=batch, identify=identify, names=names)
 
+    def results(self, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
+        """What a map yields. It runs from the first `next` on."""
+        return taking(self, driver, meter, values)
+
     def result(self, item: Item) -> Any:
         """What the consumer gets for a finished item."""
         if self.options.errors != "return":
@@ -464,11 +474,12 @@ class Results(Iterator[_R]):
     and `stats` are for any. In a forked child `next` and `stats` raise RuntimeError, and `close` does nothing. All
     methods except `stop` and `stats` may block."""
 
-    def __init__(self, plan: Plan, values: Iterable[Any]) -> None:
+    def __init__(self, plan: Plan, values: Iterable[Any], counted: Any = None) -> None:
+        """counted: the input of which progress shows the length, if that is not `values`."""
         self._is_parents = False  # this process is a child that was forked since: the map runs in the parent alone
         self._driver = driver = plan.driver()
-        self._meter = meter_of(plan, driver, values)
-        self._results: Iterator[_R] = taking(plan, driver, self._meter, values)
+        self._meter = meter_of(plan, driver, values if counted is None else counted)
+        self._results: Iterator[_R] = plan.results(driver, self._meter, values)
         if not plan.options.inline:
             with_threads.add(self)
 
@@ -759,8 +770,10 @@ def note_item(error: BaseException, item: Item) -> None:
     add_note(error, f"manytail: {shown} failed after {attempts}")
 
 
-def final_error(driver: Driver) -> BaseException | None:
-    """What the map raises after its last result."""
+def final_error(
+    driver: Driver, note: Callable[[BaseException, Any], None] = note_item
+) -> BaseException | None:
+    """What the map raises after its last result. note: adds what is to be said of the item that has failed."""
     scheduler = driver.scheduler
     error = driver.error()
     if error is None:
@@ -771,6 +784,6 @@ def final_error(driver: Driver) -> BaseException | None:
         error = wrapped
     item = scheduler.failing
     if item is not None and scheduler.error is item.error:
-        note_item(error, item)
+        note(error, item)
     scheduler.forget_errors()
     return error

@@ -78,7 +78,7 @@ class Stop(NamedTuple):
 class Effects:
     """What the driver does after a step, in this order. A step that recalls starts nothing: the next one does."""
 
-    __slots__ = ("cancel", "emit", "ended", "read", "recall", "start", "wake_at")
+    __slots__ = ("cancel", "emit", "ended", "read", "recall", "shows", "start", "wake_at")
 
     def __init__(self) -> None:
         self.emit: list[Item] = []  # these are next in the output
@@ -88,6 +88,7 @@ class Effects:
         self.cancel: list[tuple[Call, BaseException]] = []
         self.wake_at = math.inf  # call `step` then
         self.read: float = 0  # so many items may be read from the input, all those counted that were read before
+        self.shows = False  # the consumer looks at the output, however many items it waits for
         self.ended = False  # nothing follows but what is in the output, and then `Scheduler.error`
 
     def __repr__(self) -> str:

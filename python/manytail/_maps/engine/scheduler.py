@@ -76,6 +76,8 @@ ENDED = {Kind.RETRY: Ended.RETRIED, Kind.DEFER: Ended.DEFERRED, Kind.FAIL: Ended
 class Scheduler:
     """One run of one map."""
 
+    ahead: Sequence[Item] = ()  # items that were read, and wait for room in the window; see `chunks`
+
     def __init__(
         self,
         rules: Rules,

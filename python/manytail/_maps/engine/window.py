@@ -104,7 +104,9 @@ class Window:
 
     def weigh(self, item: Item, value: Any) -> None:
         """Count the bytes of the item's value or result. From any thread, without a lock."""
-        size = weight_of(value)
+        self.add(item, weight_of(value))
+
+    def add(self, item: Item, size: int) -> None:
         if size >= LEAST_BYTES:
             item.size += size
             self.has_weights = True

@@ -53,7 +53,9 @@ class Driver:
         self.halted = False  # no call begins: set before the scheduler knows it
         self.closed = False  # nothing more is taken, and no error is raised
         self.slack = 0  # see above. Written by the pump and by a consumer that begins to wait
-        self.waiting = False  # whether the consumer waits for an item
+        self.waiting = False  # whether the consumer waits
+        self.wanted = 1  # for how many items in the output it does
+        self.wait_until = math.inf  # and how long, by `now`
         self.progress: Callable[[], object] | None = None  # reports where the map stands; set before the start
         self._lock = threading.Lock()
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
@@ -153,9 +155,9 @@ class Driver:
     def _carry_out(self, effects: Effects) -> None:
         if effects.emit:
             self.output.extend(effects.emit)
-            if self.waiting:
-                self.waiting = False  # it waits for nothing from here on, although it has not woken yet
-                self.show()
+        if self.waiting and (len(self.output) >= self.wanted or effects.shows):
+            self.waiting = False  # it waits for nothing from here on, although it has not woken yet
+            self.show()
         if effects.recall:
             self.inbox.append(Recalled(self.take_back()))
         if effects.start:
@@ -176,7 +178,9 @@ class Driver:
         if self.scheduler.hands_ahead and not self.scheduler.halted:
             slack = min(SLACK, self.queued() - self.scheduler.allowed)
         self.slack = slack
-        if self.waiting:  # after it was written: the consumer sets `waiting`, then slack to 0
+        # After it was written: the consumer sets `waiting`, then slack to 0. Whoever waits for many need not wake for
+        # each, but then the reader has to have read what comes next.
+        if self.waiting and not (self.wanted > 1 and self.scheduler.ahead):
             self.slack = 0
 
     def flush(self) -> None:

@@ -85,10 +85,11 @@ class InlineDriver(Driver):
         self._step()
 
     def wait(self) -> None:
-        """Go on until the output has an item, or the map has ended."""
+        """Go on until the output has `wanted` items, or the map has ended; or until `wait_until`."""
         with Held(self._turn):
             self._whole = False
-            while not self.output and not self.ended:
+            self.waiting = True
+            while self.waiting and not (len(self.output) >= self.wanted or self.ended or self.wait_until <= self.now()):
                 self._changed.clear()  # what is posted from here on is seen by the next round
                 self._go_on()
             self._work(early=True)
@@ -146,8 +147,8 @@ class InlineDriver(Driver):
             self._calls_in.run(self._make, self._calls.popleft())
         elif self._may_read():
             self._read_one()
-        elif not self.output and not self.ended and not self.inbox:
-            wait = min(self._timer_at, self._report_at, self._due_at()) - self.now()
+        elif len(self.output) < self.wanted and not self.ended and not self.inbox:
+            wait = min(self._timer_at, self._report_at, self._due_at(), self.wait_until) - self.now()
             self._changed.wait(None if wait > threading.TIMEOUT_MAX else max(0.0, wait))
 
     def _report(self) -> None:

@@ -290,8 +290,10 @@ class Coroutines(Driver):
             if self._soon_step is None:
                 self.pump()
             calls += 1
-            if (calls == TURN or now() - turn_began > TURN_TIME) and not await self._wait(worker, turn=True):
-                return
+            if calls == TURN or now() - turn_began > TURN_TIME:
+                if not await self._wait(worker, turn=True):
+                    return
+                calls, turn_began = 0, now()
 
     async def _wait(self, worker: Worker, turn: bool = False) -> bool:
         """Wait for a call; or let the other tasks have their turn. Returns False if the worker is to end."""

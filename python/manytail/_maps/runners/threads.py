@@ -140,13 +140,15 @@ class ThreadDriver(Driver):
         start_daemon(self._start_service)
 
     def wait(self) -> None:
-        """Wait until the output has an item, or the map has ended."""
+        """Wait until the output has `wanted` items, or the map has ended; or until `wait_until`."""
         self._output_changed.clear()
-        self.waiting, self.slack = True, 0
-        if not self.output and not self.ended:
+        self.waiting = True
+        if self.wanted == 1:
+            self.slack = 0
+        if len(self.output) < self.wanted and not self.ended:
             if self.inbox:
                 self.poke()
-            self._output_changed.wait()
+            self._output_changed.wait(None if self.wait_until == math.inf else max(0.0, self.wait_until - self.now()))
         self.waiting = False
 
     def join(self) -> None:
