@@ -188,7 +188,7 @@ def test_the_leases_of_many_keys_cost_a_few_statements(database, monkeypatch):
     second, _ = store.exchange(1e9, slow, asks[::-1], [[(149 - call[0][0], call[0][1])] for call in calls])
     for ask, one, other in zip(asks, first, second[::-1], strict=True):
         assert other.begin == pytest.approx(one.begin + ask.want * 1_000.0, abs=1e-3)
-    assert len(statements) <= 12
+    assert len(statements) <= 14
     assert database.query("SELECT count(*) FROM manytail_limits") == [(151,)]
     assert database.query("SELECT limit_id FROM manytail_limits WHERE per IS NOT NULL")[0][0] == b"rate:k"
 

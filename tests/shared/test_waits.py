@@ -16,10 +16,13 @@ import threading
 import pytest
 from support.maps import CALLERS, INLINE, Way, asynchronous, mapped, rate, threads_of_maps
 from support.process import run_script, start_script
+from support.silence import Silence
 from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
 from manytail import AsyncCaller, Caller, Concurrency, DeadlineExceeded, Shared, SharedUnavailable, concurrent_map
+from manytail._sync import Event
 from manytail.mapping import _remember, _runner, _shared_database, _shared_store
+from manytail.mapping._grants import Ask, Terms
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database, an environment or a process of its own for each test")
 
@@ -259,6 +262,60 @@ def test_a_process_that_is_stopped_in_an_exchange_blocks_no_other(postgresql):
     assert process.returncode == 0, said  # it was told that its transaction was ended, and made it again
 
 
+CHUNKS = 16  # more than an exchange sends
+
+
+def test_a_process_that_falls_silent_anywhere_in_an_exchange_blocks_no_other(postgresql, server, monkeypatch):
+    """The server ends its transaction after IDLE_WAIT, also if it was stopped between two rows that it changes."""
+    monkeypatch.setattr(_shared_database, "IDLE_WAIT", 1.0)
+    terms = {b"rate:k": Terms(10.0, 1.0), b"concurrency:c": Terms(5.0, lease=30.0)}
+    asks = [Ask(b"rate:k:%d" % number, b"rate:k", b"h", 1.0) for number in range(5)]
+    asks.append(Ask(b"concurrency:c", b"concurrency:c", b"h", 1.0))
+    calls = [[(place, 1.0)] for place in range(6)]
+    give_up, exchanges = Event(), []
+    with Threads() as threads, contextlib.ExitStack() as exits:
+        for count in range(CHUNKS):
+            silence = exits.enter_context(Silence(server.port))
+            url = postgresql.url.replace(f":{server.port}/", f":{silence.port}/")
+            store = Shared(url, f"a{count}", outage_timeout=PATIENT)._store()
+            store.exchange(1e9, terms, asks, calls)  # connects, and makes the rows
+            silence.after(count)
+            exchange = threads.start(store.exchange, 1e9, terms, asks, calls, give_up)
+            wait_until(lambda silence=silence, exchange=exchange: silence.began.is_set() or not exchange.is_alive())
+            exchanges.append(exchange)
+        running = sum(exchange.is_alive() for exchange in exchanges)
+        for count in range(CHUNKS):
+            other = Shared(postgresql.url, f"a{count}", outage_timeout=PATIENT)._store()
+            answers, _ = other.exchange(1e9, terms, asks, calls)
+            assert all(answer.granted for answer in answers)
+        give_up.set()
+        ends = [type(exchange.outcome()) for exchange in exchanges]
+    assert 5 < running < CHUNKS
+    assert ends == [SharedUnavailable] * running + [type(None)] * (CHUNKS - running)
+
+
+def test_a_process_that_falls_silent_while_it_sends_large_results_blocks_no_other(postgresql, server, monkeypatch):
+    """It has recorded the small result, and is stopped somewhere in the large one."""
+    monkeypatch.setattr(_shared_database, "IDLE_WAIT", 1.0)
+    monkeypatch.setattr(_shared_store, "SLICE_BYTES", 1)
+    rows, give_up, records = {b"1" * 16: b"x", b"2" * 16: bytes(1 << 24)}, Event(), []
+    with Threads() as threads, contextlib.ExitStack() as exits:
+        for count in range(8):
+            silence = exits.enter_context(Silence(server.port))
+            url = postgresql.url.replace(f":{server.port}/", f":{silence.port}/")
+            store = Shared(url, f"a{count}", outage_timeout=PATIENT)._store()
+            store.remembered()
+            silence.after(count)
+            records.append(threads.start(store.record, rows, give_up))
+            wait_until(silence.began.is_set)
+        for count in range(8):
+            other = Shared(postgresql.url, f"a{count}", outage_timeout=PATIENT)
+            other._store().record({b"1" * 16: b"x"})
+            assert other.remembered() == 1
+        give_up.set()
+        assert [type(record.outcome()) for record in records] == [SharedUnavailable] * 8
+
+
 # A fork comes while another thread of the parent is in a transaction: it waits for the end of that.
 FORKS = """
 import os, sys, threading, warnings
@@ -301,6 +358,46 @@ assert shared.remembered() == 2
 @posix
 def test_a_fork_waits_for_the_transaction_of_another_thread(database):
     run_script(FORKS, arguments=[database.url])
+
+
+# A fork comes while a thread that has used the connection waits for something else.
+FORKS_LATER = """
+import os, sys, threading, warnings
+from pathlib import Path
+
+def opened():
+    files = Path("/proc/self/fd")
+    found = [os.path.realpath(file) for file in files.iterdir()] if files.is_dir() else []
+    return [file for file in found if "shared.db" in file]
+
+os.register_at_fork(before=lambda: print(opened()))  # after manytail's, because it comes first
+
+from support.threads import DEADLINE, Threads
+from manytail import Shared
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+shared = Shared(sys.argv[1], "a")
+used, go_on = threading.Event(), threading.Event()
+
+def use():
+    shared._store().record({b"1" * 16: b"thread"})
+    used.set()
+    go_on.wait(DEADLINE)
+
+with Threads() as threads:
+    threads.start(use)
+    used.wait(DEADLINE)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+"""
+
+
+@posix
+def test_a_child_inherits_no_open_file_of_sqlite(sqlite):
+    """SQLite would take its locks, of the parent's process, for the child's own: it stayed locked for ever."""
+    assert run_script(FORKS_LATER, arguments=[sqlite.url]) == "[]\n"
 
 
 # ---------------------------------------------------------------------------------------------------- logging

@@ -35,7 +35,7 @@ import threading
 import weakref
 from _thread import get_ident
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ IDLE_WAIT = 3.0  # seconds after which PostgreSQL ends a transaction in which it
 STATEMENT_WAIT = 60.0  # seconds after which PostgreSQL ends a statement of a map
 ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage; of a long statement: before
 # another connection asks whether the server answers at all
+WRITTEN = 100  # rows of one statement: the buffer of a socket takes it whole, so no process is stopped in the middle
 CLOSE_TIMEOUT = 1.0  # seconds that closing waits for a transaction
 FORK_TIMEOUT = 2.0  # seconds that a fork waits for a transaction
 USE_INTERVAL = 0.1  # seconds after which a thread that waits for the connection looks whether it is to give up
@@ -181,8 +182,15 @@ class Sqlite(Database):
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
+        # Without the GIL a statement of another thread is freed by that one, when it runs again: a cached one keeps
+        # the file open after `close`, and a child that is forked meanwhile would find it locked for ever.
         connection = sqlite3.connect(
-            file, timeout=0, check_same_thread=False, isolation_level=None, factory=_SqliteConnection
+            file,
+            timeout=0,
+            check_same_thread=False,
+            isolation_level=None,
+            cached_statements=0,
+            factory=_SqliteConnection,
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -411,10 +419,15 @@ class Transaction:
         """Execute a statement. Returns the driver's cursor."""
         return self._connection.execute(self.database.translated(sql), parameters)
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        cursor = self._connection.cursor()
-        cursor.executemany(self.database.translated(sql), rows)
-        cursor.close()
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for WRITTEN rows at a time. `{}` in it stands for their list.
+
+        Not `executemany`: psycopg sends it as a pipeline, whose statements the server executes as they come. None of
+        its timeouts ends the wait for the rest, so a process that was stopped in between would keep its locks."""
+        for begin in range(0, len(rows), WRITTEN):
+            part = rows[begin : begin + WRITTEN]
+            listed = ",".join([f"({','.join('?' * len(part[0]))})"] * len(part))
+            self.execute(sql.format(listed), [value for row in part for value in row])
 
     def value(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first value of the first row; None if there is no row."""

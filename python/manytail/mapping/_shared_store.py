@@ -50,12 +50,8 @@ def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes
             yield rows[begin:index]
             begin, size = index, 0
         size += len(result)
-    yield rows[begin:]
-
-
-def _values(row: str, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
-    """A VALUES list with that row, so many times, and its parameters."""
-    return "VALUES " + ",".join([row] * len(rows)), [value for each in rows for value in each]
+    if rows:
+        yield rows[begin:]
 
 
 def _selected(transaction: Transaction, query: str, name: int, limits: Sequence[bytes], end: str) -> list[Any]:
@@ -257,24 +253,23 @@ class Store:
         return {id_: result for id_, result, _ in found}
 
     def record(self, results: Mapping[bytes, bytes], give_up: Any = None) -> None:
-        """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
-        rows = sorted(results.items())
+        """Record results. The first record of an id stays, unless it is older than max_age. Each statement is a
+        transaction: a process that is stopped while it sends one, which may be large, has no rows locked."""
+        conflict = "NOTHING"
+        fresh, age = self._fresh()
+        if fresh:
+            old = fresh.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
+            conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
+        for part in _parts(sorted(results.items())):
 
-        def work(transaction: Transaction, name: int) -> None:
-            conflict = "NOTHING"
-            fresh, age = self._fresh()
-            if fresh:
-                old = fresh.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
-                conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
-            for part in _parts(rows):
-                values, given = _values(f"(?, ?, ?, {self._database.clock})", [(name, *row) for row in part])
+            def work(transaction: Transaction, name: int, part: Sequence[tuple[bytes, bytes]] = part) -> None:
+                values = ",".join([f"(?, ?, ?, {self._database.clock})"] * len(part))
                 transaction.execute(
-                    f"INSERT INTO manytail_results (name, id, result, recorded_at) {values} "
+                    f"INSERT INTO manytail_results (name, id, result, recorded_at) VALUES {values} "
                     f"ON CONFLICT (name, id) DO {conflict}",
-                    [*given, *age],
+                    [*(value for row in part for value in (name, *row)), *age],
                 )
 
-        if rows:
             self.run(work, give_up=give_up)
 
     # ------------------------------------------------------------------------------------------------ limits
@@ -296,17 +291,19 @@ class Store:
             found = self._locked_limits(transaction, name, limits)
             if len(found) < len(limits):
                 new = [limit for limit in limits if limit not in found]
-                transaction.execute_many(
-                    f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES (?, ?, ?, ?, ?, ?) "
+                transaction.write(
+                    f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} "
                     "ON CONFLICT (name, limit_id) DO NOTHING",
                     [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in new],
                 )
                 found = self._locked_limits(transaction, name, limits)
             stored = {limit: found[limit][0] for limit in terms}
             told.extend((limit, stored[limit], new) for limit, new in terms.items() if self._tells(limit, new, stored))
-            transaction.execute_many(
-                "UPDATE manytail_limits SET amount = ?, per = ?, burst = ?, lease = ? WHERE name = ? AND limit_id = ?",
-                [(*new, name, limit) for limit, _, new in told],
+            transaction.write(
+                f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} ON CONFLICT (name, limit_id) "
+                "DO UPDATE SET amount = excluded.amount, per = excluded.per, burst = excluded.burst, "
+                "lease = excluded.lease",
+                [(name, limit, *new) for limit, _, new in told],
             )
             stored.update({limit: new for limit, _, new in told})
             rows = {ask.limit: found[ask.limit][1] for ask in asks}
@@ -348,20 +345,21 @@ class Store:
         self, transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any
     ) -> None:
         changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
-        transaction.execute_many(
-            "UPDATE manytail_limits SET tat = ?, credit = ?, paused_until = ?, settled = ? "
-            "WHERE name = ? AND limit_id = ?",
-            [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
+        transaction.write(
+            f"INSERT INTO manytail_limits (name, limit_id, {_STATE}) VALUES {{}} ON CONFLICT (name, limit_id) "
+            "DO UPDATE SET tat = excluded.tat, credit = excluded.credit, paused_until = excluded.paused_until, "
+            "settled = excluded.settled",
+            [(name, limit, *astuple(row)) for limit, row in sorted(changed, key=itemgetter(0))],
         )
-        transaction.execute_many(
-            f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
+        transaction.write(
+            f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) VALUES {{}} "
+            "ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
             "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
             "expires_at = excluded.expires_at",
             [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
         )
-        transaction.execute_many(
-            "DELETE FROM manytail_holds WHERE name = ? AND limit_id = ? AND holder = ?",
+        transaction.write(
+            "DELETE FROM manytail_holds WHERE (name, limit_id, holder) IN (VALUES {})",
             [(name, *key) for key in before[1] if key not in holds],
         )
 

@@ -50,9 +50,11 @@ class LimitStore:
                 for limit, new in terms.items()
                 if (limit, new) not in self._told and new != stored[limit]
             )
-            transaction.execute_many(
-                "UPDATE manytail_limits SET amount = ?, per = ?, burst = ?, lease = ? WHERE name = ? AND limit_id = ?",
-                [(*new, name, limit) for limit, _, new in changed],
+            transaction.write(
+                f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} ON CONFLICT (name, limit_id) "
+                "DO UPDATE SET amount = excluded.amount, per = excluded.per, burst = excluded.burst, "
+                "lease = excluded.lease",
+                [(name, limit, *new) for limit, _, new in changed],
             )
             stored.update({limit: new for limit, _, new in changed})
             rows = {ask.limit: found[ask.limit][1] for ask in asks}
@@ -109,8 +111,8 @@ def _locked(
     limits, before the end of the transaction."""
     found = _rows(transaction, name, limits)
     if len(found) < len(limits):
-        transaction.execute_many(
-            f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES (?, ?, ?, ?, ?, ?) "
+        transaction.write(
+            f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} "
             "ON CONFLICT (name, limit_id) DO NOTHING",
             [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in limits if limit not in found],
         )
@@ -149,18 +151,20 @@ def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, 
 def _write(transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any) -> None:
     """Write what has changed."""
     changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
-    transaction.execute_many(
-        "UPDATE manytail_limits SET tat = ?, credit = ?, paused_until = ?, settled = ? WHERE name = ? AND limit_id = ?",
-        [(*astuple(row), name, limit) for limit, row in sorted(changed, key=itemgetter(0))],
+    transaction.write(
+        f"INSERT INTO manytail_limits (name, limit_id, {_STATE}) VALUES {{}} ON CONFLICT (name, limit_id) "
+        "DO UPDATE SET tat = excluded.tat, credit = excluded.credit, paused_until = excluded.paused_until, "
+        "settled = excluded.settled",
+        [(name, limit, *astuple(row)) for limit, row in sorted(changed, key=itemgetter(0))],
     )
-    transaction.execute_many(
-        f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
+    transaction.write(
+        f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) VALUES {{}} "
+        "ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
         "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
         "expires_at = excluded.expires_at",
         [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
     )
-    transaction.execute_many(
-        "DELETE FROM manytail_holds WHERE name = ? AND limit_id = ? AND holder = ?",
+    transaction.write(
+        "DELETE FROM manytail_holds WHERE (name, limit_id, holder) IN (VALUES {})",
         [(name, *key) for key in before[1] if key not in holds],
     )

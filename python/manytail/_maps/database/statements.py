@@ -252,16 +252,16 @@ class Store:
         return self.run(work, writes=False, give_up=give_up)
 
     def record(self, results: Mapping[bytes, bytes], give_up: Any = None) -> None:
-        """Record results in one transaction. The first record of an id stays, unless it is older than max_age."""
-        rows = sorted(results.items())
+        """Record results. The first record of an id stays, unless it is older than max_age. Each statement is a
+        transaction: a process that is stopped while it sends one, which may be large, has no rows locked."""
+        conflict = "NOTHING"
+        fresh, age = self._fresh()
+        if fresh:
+            old = fresh.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
+            conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
+        for part in parts_of(sorted(results.items())):
 
-        def work(transaction: Transaction, name: int) -> None:
-            conflict = "NOTHING"
-            fresh, age = self._fresh()
-            if fresh:
-                old = fresh.replace(" AND recorded_at >", "manytail_results.recorded_at <=")
-                conflict = f"UPDATE SET result = excluded.result, recorded_at = excluded.recorded_at WHERE {old}"
-            for part in parts_of(rows):
+            def work(transaction: Transaction, name: int, part: Sequence[tuple[bytes, bytes]] = part) -> None:
                 values = ",".join([f"(?, ?, ?, {self.link.database.clock})"] * len(part))
                 transaction.execute(
                     f"INSERT INTO manytail_results (name, id, result, recorded_at) VALUES {values} "
@@ -269,7 +269,6 @@ class Store:
                     [*(value for row in part for value in (name, *row)), *age],
                 )
 
-        if rows:
             self.run(work, give_up=give_up)
 
 
@@ -281,7 +280,8 @@ def parts_of(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[byt
             yield rows[begin:index]
             begin, size = index, 0
         size += len(result)
-    yield rows[begin:]
+    if rows:
+        yield rows[begin:]
 
 
 def warn(message: str, *arguments: Any) -> None:
