@@ -135,8 +135,15 @@ class Sqlite(Database):
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
+        # Without the GIL a statement of another thread is freed by that one, when it runs again: a cached one keeps
+        # the file open after `close`, and a child that is forked meanwhile would find it locked for ever.
         connection = sqlite3.connect(
-            file, timeout=0, check_same_thread=False, isolation_level=None, factory=_SqliteConnection
+            file,
+            timeout=0,
+            check_same_thread=False,
+            isolation_level=None,
+            cached_statements=0,
+            factory=_SqliteConnection,
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
