@@ -22,7 +22,7 @@ from .database.connection import Link
 from .database.kinds import Away, database_of
 from .database.shared import Shared, read
 from .engine.chunks import OUTPUT_BYTES, ChunkScheduler
-from .engine.item import Batch, Item, Kind, Verdict
+from .engine.item import Batch, Call, Item, Kind, Verdict
 from .engine.lanes import Lanes
 from .engine.scheduler import Scheduler
 from .engine.window import LEAST_BYTES
@@ -144,8 +144,8 @@ class RowJudge(Judge):
 
     keeps = True
 
-    def _judge(self, *call: Any) -> Verdict:
-        verdict = super()._judge(*call)
+    def _judge(self, call: Call, error: BaseException, attempt: int, chance: float) -> Verdict:
+        verdict = super()._judge(call, error, attempt, chance)
         if verdict.kind is Kind.FAIL and not (self.keeps or verdict.fatal):
             verdict.error.__traceback__ = None
         return verdict

@@ -76,7 +76,7 @@ ENDED = {Kind.RETRY: Ended.RETRIED, Kind.DEFER: Ended.DEFERRED, Kind.FAIL: Ended
 class Scheduler:
     """One run of one map."""
 
-    ahead: Sequence[Item] = ()  # items that were read, and wait for room in the window; see `chunks`
+    ahead: Any = ()  # items that were read, and wait for room in the window; see `chunks`
 
     def __init__(
         self,
