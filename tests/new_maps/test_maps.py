@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail._maps import DeadlineExceeded, Retry, RetryLater, TooManyFailures, concurrent_map
+from manytail._maps import Caller, DeadlineExceeded, Retry, RetryLater, TooManyFailures, concurrent_map
 
 
 def double(item):
@@ -234,3 +234,26 @@ def test_stats_count_the_item_whose_failure_ends_the_map():
         list(results)
     stats = results.stats()
     assert (stats.done, stats.failed, stats.calls) == (2, 1, 2)
+
+
+@pytest.mark.thread_unsafe(reason="replaces Thread.start")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "async"])
+def test_a_service_thread_that_cannot_be_started_fails_the_map_or_the_caller(monkeypatch, asynchronous):
+    def refuse(thread):
+        if thread.name == "manytail-service":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def fn(item):
+        raise AssertionError
+
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    items = iter([1, 2])
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(concurrent_map(fn if asynchronous else str, items))
+    assert list(items) == [1, 2]
+    caller = Caller(fn if asynchronous else str)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        caller.submit(1).result(DEADLINE)
+    caller.close()

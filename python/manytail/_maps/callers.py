@@ -307,6 +307,10 @@ class Intake(Driver):
             effects.read += len(effects.emit) if effects.read else 0
         super()._carry_out(effects)
 
+    def crash(self, error: BaseException | None) -> None:
+        super().crash(error)
+        self.deliver()
+
     # ------------------------------------------------------------------------------------------------ without it
     def deliver(self) -> None:
         """Settle what is done."""
@@ -483,10 +487,6 @@ class OwnLoopIntake(Intake, OwnLoopDriver):
 
     def _step(self) -> None:
         super()._step()
-        self.deliver()
-
-    def crash(self, error: BaseException) -> None:
-        super().crash(error)
         self.deliver()
 
 

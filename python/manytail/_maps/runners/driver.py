@@ -13,12 +13,15 @@ that no worker is idle, and no consumer waits, while one of them waits.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from types import MappingProxyType
+from weakref import WeakSet
 
 from manytail._sync import Held
 from manytail._timings import Timings
@@ -40,6 +43,20 @@ def overdue(late: BaseException, error: BaseException | None) -> BaseException:
     return late
 
 
+drivers: WeakSet[Driver] = WeakSet()
+
+
+@atexit.register
+def exit_all() -> None:
+    """End the maps that nobody has ended, as long as there are modules."""
+    for reference in list(drivers.data):  # type: ignore[attr-defined]  # a copy: other threads may make maps
+        driver = reference()
+        if driver is not None:
+            with suppress(Exception):
+                driver.exit()
+            driver.exits = True
+
+
 class Driver:
     """What all drivers share."""
 
@@ -52,6 +69,7 @@ class Driver:
         self.ended = False  # nothing follows what is in the output
         self.halted = False  # no call begins: set before the scheduler knows it
         self.closed = False  # nothing more is taken, and no error is raised
+        self.exits = False  # and the interpreter exits: finalizers that come later find no modules
         self.slack = 0  # see above. Written by the pump and by a consumer that begins to wait
         self.waiting = False  # whether the consumer waits
         self.wanted = 1  # for how many items in the output it does
@@ -63,6 +81,7 @@ class Driver:
             stage.connect(self._woken, self.fail)
         if scheduler.memory is not None:
             scheduler.memory.post = self.post
+        drivers.add(self)
 
     # ------------------------------------------------------------------------------------------------ for any thread
     def post(self, event: Event) -> None:
@@ -77,12 +96,18 @@ class Driver:
 
     def stop(self, keeps: bool) -> None:
         """No call begins any more. keeps: the results of running calls are emitted. Does not wait."""
+        if self.exits:
+            return
         self.halted = True
         self.closed = self.closed or not keeps
         self.post(Stop(keeps))
 
     def abandon(self) -> None:
         """The consumer takes nothing more, whatever the reason: an error, its end, the collector."""
+        self.stop(keeps=False)
+
+    def exit(self) -> None:
+        """The interpreter exits. Waits for nothing."""
         self.stop(keeps=False)
 
     def _woken(self, lane: Lane | None) -> None:
@@ -172,6 +197,18 @@ class Driver:
             self.ended = self.halted = True
             self.end()
             self.show()
+
+    def crash(self, error: BaseException | None) -> None:
+        """End the map without its scheduler, which was left in the middle of a step, or never made one."""
+        self.inbox.clear()
+        if self.scheduler.error is None:
+            self.scheduler.error = error
+        if not self.ended:
+            for stage in self.scheduler.stages:
+                stage.leave(self.now())
+        self.ended = self.halted = True
+        self.end()
+        self.show()
 
     def _set_slack(self) -> None:
         slack = 0

@@ -108,27 +108,36 @@ class InlineDriver(Driver):
 
     def join(self) -> None:
         """After `stop`: end the map, and close the resource. Not inside `wait`, which does so."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]
+        if self.exits or self._turn._is_owned():  # type: ignore[attr-defined]
             return
         with Held(self._turn):
-            if not self.ended and not self._whole:
-                self.ended = True
-                for stage in self.scheduler.stages:
-                    stage.leave(self.now())
-            while not self.ended:
-                self._step()
-            self._source = None
-            self._work(early=True)
-            if self._report_at < math.inf:
-                self._report_at = math.inf
-                self._report()
+            self._end_here()
+
+    def exit(self) -> None:
+        super().exit()
+        if self._turn.acquire(blocking=False):  # else a daemon is in `wait`
             try:
-                self._calls_in.run(self._stack.__exit__, *exit_arguments(self.error()))
-            except BaseException as error:
-                if interrupts(error):
-                    raise
-                self.inbox.append(Fail(error))
-                self._step()
+                self._end_here()
+            finally:
+                self._turn.release()
+
+    def _end_here(self) -> None:
+        if not self.ended and not self._whole:
+            self.crash(None)
+        while not self.ended:
+            self._step()
+        self._source = None
+        self._work(early=True)
+        if self._report_at < math.inf:
+            self._report_at = math.inf
+            self._report()
+        try:
+            self._calls_in.run(self._stack.__exit__, *exit_arguments(self.error()))
+        except BaseException as error:
+            if interrupts(error):
+                raise
+            self.inbox.append(Fail(error))
+            self._step()
 
     # ------------------------------------------------------------------------------------------------ the work
     def _go_on(self) -> None:

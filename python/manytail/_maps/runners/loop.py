@@ -88,7 +88,7 @@ class Coroutines(Driver):
         super().stop(keeps)
 
     def poke(self) -> None:
-        if self.loop is not None:  # else it makes a step when it begins
+        if self.loop is not None and not self.exits:  # without a loop: it makes a step when it begins
             with suppress(RuntimeError):  # it is closed: nothing is left to do
                 self.loop.call_soon_threadsafe(self._step)
 
@@ -114,17 +114,9 @@ class Coroutines(Driver):
         except BaseException as error:
             self.crash(error)
 
-    def crash(self, error: BaseException) -> None:
-        """End the map without its scheduler."""
-        self.inbox.clear()
-        if self.scheduler.error is None:
-            self.scheduler.error = error
-        if not self.ended:
-            for stage in self.scheduler.stages:
-                stage.leave(self.now())
-        self.ended = self.halted = self._cancels = True
-        self.end()
-        self.show()
+    def crash(self, error: BaseException | None) -> None:
+        self._cancels = True
+        super().crash(error)
 
     def settle(self) -> None:
         self._step()

@@ -283,7 +283,13 @@ class ThreadDriver(Driver):
         return thread
 
     def _start_service(self) -> None:
-        self._threads.append(self._start_thread(self._serve, "manytail-service"))
+        """In a thread that ends with this."""
+        try:
+            self._threads.append(self._start_thread(self._serve, "manytail-service"))
+        except BaseException as error:  # the system has no other thread to give
+            if self._claim.setdefault("runs", True):
+                self.crash(error)
+                self._count_ended()
 
     def _count_ended(self) -> None:
         """A thread that `join` waited for has ended, or is abandoned."""
