@@ -10,7 +10,7 @@ takes the place of `manytail.mapping`.
 
 from .callers import AsyncCaller, Caller
 from .database.shared import Shared
-from .limits.objects import Budget, Concurrency, Rate
+from .limits.objects import Budget, Concurrency, Limit, Rate
 from .maps import AsyncResults, Results, aconcurrent_map, concurrent_map
 from .outcomes import (
     BreakerOpen,
@@ -25,10 +25,10 @@ from .outcomes import (
     TooManyFailures,
 )
 from .policies import Batch, Breaker, Retry
+from .policies import On as On  # for signatures
 
 __all__ = [
     "AsyncCaller", "AsyncResults", "Batch", "Breaker", "BreakerOpen", "Budget", "BudgetExceeded", "Caller",
-    "Concurrency", "DeadlineExceeded", "Delivery", "Outcome", "Quantiles", "Rate", "Results", "Retry", "RetryLater",
-    "Shared",
-    "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
+    "Concurrency", "DeadlineExceeded", "Delivery", "Limit", "Outcome", "Quantiles", "Rate", "Results", "Retry",
+    "RetryLater", "Shared", "SharedUnavailable", "Stats", "TooManyFailures", "aconcurrent_map", "concurrent_map",
 ]  # fmt: skip

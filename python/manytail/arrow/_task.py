@@ -378,7 +378,7 @@ class Task(Frame):
         else:
             makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
         identify: Callable[[], Any] = partial(_made, makers) if options.batch is not None else makers[0]
-        return deliver(call, identify, options.spent_names, self.host.task_attempt, rows[0].shown_key())  # type: ignore[no-any-return]
+        return deliver(call, identify, options.spent_names, self.host.task_attempt, rows[0].shown_key())
 
     # ------------------------------------------------------------------------------------------------ output
     def described(self, error: BaseException, attempts: int) -> Described:

@@ -22,6 +22,7 @@ from ._scheduler import Scheduler
 from ._shared import Shared, read
 from ._shared_database import Away, Link, database_of
 from ._thread_runner import ThreadRunner
+from ._types import Delivery
 from ._workers import refuse_awaitable
 
 __all__ = [
@@ -176,7 +177,7 @@ def _fitted(fit: Callable[[Any, Any], Any], row: Any, result: Any) -> Any:
         return error
 
 
-def deliver(call: Any, identify: Callable[[], Any], names: Any, task_attempt: int, key: Any) -> Any:
+def deliver(call: Any, identify: Callable[[], Any], names: Any, task_attempt: int, key: Any) -> Delivery:
     """The Delivery of a call that begins. identify: makes its idempotency key, or those of a batch."""
     return deliver_call(call, identify, names, task_attempt, key)
 
