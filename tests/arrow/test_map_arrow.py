@@ -501,11 +501,24 @@ def test_bad_options_are_refused_at_the_call(kind: type[Exception], options: dic
 
 
 # ------------------------------------------------------------------------------------------------- batches and memory
+@pytest.mark.parametrize(("odd", "text"), [("a\ud800", "a?"), (10**5000, "an int of 16610 bits")], ids=["str", "int"])
+def test_a_key_that_a_column_cannot_hold_fails_no_other_row(odd: Any, text: str) -> None:
+    def fn(row: Any) -> int:
+        return 1 // row.n
+
+    errors = map_arrow(fn, NUMBERS, LONG, key=lambda row: odd if row.n == 0 else "b", errors="column")
+    assert [row["_error"] and row["_error"]["key"] for row in rows_of(errors)] == [text] + [None] * 9
+
+
 @pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (0, 7, 0, 900, 3, 0)])
 def test_batches_in_and_out_have_at_most_max_records(sizes: tuple[int, ...]) -> None:
     out = [batch.num_rows for batch in map_arrow(lambda row: row.n, stream(*sizes), LONG, max_records=64)]
     assert sum(out) == sum(sizes)
     assert max(out) <= 64
+
+
+def test_max_records_has_no_largest_value() -> None:
+    assert xs(map_arrow(lambda row: row.n, NUMBERS, LONG, max_records=1 << 70)) == list(range(10))
 
 
 def test_a_large_batch_is_converted_in_pieces() -> None:

@@ -384,7 +384,7 @@ def test_a_block_of_a_caller_is_the_one_that_ends_there() -> None:
 
 def test_a_block_is_told_what_it_spent_as_a_call_tells_it() -> None:
     money = Budget(100, name="money")
-    for said, used in (({"money": 5, "tokens": 9}, 5), ({"tokens": 9}, 6), ({}, 7)):
+    for said, used in (({"money": 5, "tokens": 9}, 5), ({"tokens": 9, "": 9}, 6), ({}, 7)):
         with money as one:
             one.spent(**said)
         assert money.used() == used

@@ -244,6 +244,10 @@ def test_a_number_too_large_to_be_written_is_refused_with_the_name_of_what_gave_
     assert str(outcome.error).startswith(f"{named}: an int of 16610 bits (expected: ")
 
 
+def test_a_policy_with_a_number_too_large_to_be_written_has_a_repr():
+    assert repr(Retry(10**5000)) == "Retry(an int of 16610 bits)"
+
+
 def test_a_value_whose_repr_raises_is_refused_with_its_type():
     class Odd:
         def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from manytail import _checks
 from manytail._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
 
 from .http import answer_of, check_statuses
@@ -68,7 +69,7 @@ def shown(value: Any) -> str:
     """Classes by their names, as in source."""
     if isinstance(value, tuple):
         return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
-    return value.__qualname__ if isinstance(value, type) else repr(value)
+    return value.__qualname__ if isinstance(value, type) else _checks.shown(value)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def map_arrow(
         append=checks.choice("columns", columns, ("append", "replace")) == "append",
         error_column=check_name("error_column", error_column),
         metrics=checks.check_flag("metrics", metrics),
-        max_records=checks.whole("max_records", max_records, 1),
+        max_records=min(checks.whole("max_records", max_records, 1), 1 << 31),  # pyarrow slices by ints of 64 bits
         key=key,
         priority=priority,
         item_id=item_id,

@@ -425,11 +425,14 @@ def _error(row: Any) -> dict[str, Any]:
 
 
 def _key_text(key: Any) -> str | None:
-    if key is None or isinstance(key, str):
-        return key
+    if key is None:
+        return None
     if isinstance(key, bool):
         return "true" if key else "false"
-    return bytes(key).decode("utf-8", "replace") if isinstance(key, (bytes, bytearray)) else str(key)
+    if isinstance(key, (bytes, bytearray)):
+        return bytes(key).decode("utf-8", "replace")
+    text = checks.shown(key) if isinstance(key, int) else str(key)
+    return text.encode("utf-8", "replace").decode("utf-8")  # what UTF-8 has not fails a whole column
 
 
 def _made(makers: list[Callable[[], str]]) -> list[str]:

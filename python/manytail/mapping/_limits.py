@@ -673,10 +673,10 @@ class Block:
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
         """What the block takes really, instead of its cost, as Delivery.spent says it: without a name, or with the
         name of the limit. Another name counts nowhere. RuntimeError: the block has ended."""
-        if amount is not None:
-            amounts = {"": amount, **amounts}
-        found = {name: checked_amount(f"spent: {name}" if name else "spent", each) for name, each in amounts.items()}
-        mine = [each for name, each in found.items() if name in ("", self._limit.name)]
+        mine = [] if amount is None else [checked_amount("spent", amount)]
+        for name, each in amounts.items():
+            checked = checked_amount(f"spent: {name}", each)
+            mine += [checked] if name == self._limit.name else []
         if mine and isinstance(self._limit, Concurrency):
             raise ValueError("spent: a Concurrency is never settled (expected: a Rate or a Budget)")
         if not self._owners:

@@ -363,9 +363,10 @@ class Block:
     def spent(self, amount: float | None = None, /, **amounts: float) -> None:
         """Report what the block really takes, instead of its cost, without a name or with that of the limit. Amounts of
         other names are ignored. Raises RuntimeError if the block has ended."""
-        given = amounts if amount is None else {"": amount, **amounts}
-        checked = {name: checked_amount(f"spent: {name}" if name else "spent", each) for name, each in given.items()}
-        mine = [each for name, each in checked.items() if name in ("", self.limit.name)]
+        mine = [] if amount is None else [checked_amount("spent", amount)]
+        for name, each in amounts.items():
+            checked = checked_amount(f"spent: {name}", each)
+            mine += [checked] if name == self.limit.name else []
         if not self._taken:
             raise RuntimeError("spent: the block has ended, or has not begun")
         if mine and isinstance(self.limit, Concurrency):
