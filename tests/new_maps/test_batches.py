@@ -8,11 +8,12 @@ import pytest
 from support.threads import DEADLINE, Threads
 
 from manytail._maps import Batch, Delivery, Retry, RetryLater, concurrent_map
+from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.events import InputEnded, Returned
 from manytail._maps.engine.item import Item, Kind, Verdict
 from manytail._maps.engine.lanes import Lanes
-from manytail._maps.engine.scheduler import Rules, Scheduler
+from manytail._maps.engine.scheduler import Rules
 
 
 class Engine:
@@ -21,7 +22,7 @@ class Engine:
     def __init__(self, size, linger, workers=1, **lanes):
         rules = Rules(workers=workers, calls_items=size, chooses=bool(lanes), raises=False)
         self.lanes = Lanes(**lanes)
-        self.scheduler = Scheduler(rules, self.lanes, batches=Batches(size, linger, False))
+        self.scheduler = BatchScheduler(Batches(size, linger, False), rules, self.lanes)
         self.number = 0
 
     def arrive(self, number, now, key=None, priority=0):

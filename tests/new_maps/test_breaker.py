@@ -6,6 +6,7 @@ from collections import deque
 import pytest
 
 from manytail._maps import Breaker, BreakerOpen, concurrent_map
+from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
@@ -129,7 +130,7 @@ def test_followers_of_an_item_that_fails_are_called():
 
 def test_items_of_a_batch_that_lingers_fail_at_once():
     batches = Batches(2, 3_600.0, False)
-    scheduler = Scheduler(Rules(workers=5, **OPTIONS), Lanes(keyed=True), [BreakerStage(1, 10.0, True)], None, batches)
+    scheduler = BatchScheduler(batches, Rules(workers=5, **OPTIONS), Lanes(keyed=True), [BreakerStage(1, 10.0, True)])
     items, effects = arrived(scheduler, [1, 1, 1])
     (batch,) = effects.start
     assert batch.members == items[:2]

@@ -94,16 +94,3 @@ def test_an_item_whose_turn_comes_too_late_fails_with_its_last_error(kind, attem
     assert scheduler.step(deque([Failed(item, Verdict(kind, 5.0, error))]), 1.0).start == []
     assert scheduler.step(deque([0]), 11.0).start == []
     assert (item.error, item.attempts) == (error, attempts)
-
-
-def test_a_map_in_which_only_deferrals_happen_fails_after_defer():
-    scheduler = Scheduler(Rules(workers=1, defer=10.0, raises=False, spreads=False), Lanes())
-    item, now, error = Item(0, number=0), 0.0, OSError()
-    scheduler.lanes.assign(item)
-    scheduler.step(deque([[item]]), now)
-    while not scheduler.halted:
-        item.attempts += 1
-        scheduler.step(deque([Failed(item, Verdict(Kind.DEFER, 1.0, error))]), now)
-        now += 1.0
-        scheduler.step(deque([0]), now)
-    assert (scheduler.error, now) == (error, 12.0)

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from manytail._maps.engine.adaptive import AdaptiveStage
+from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
@@ -48,8 +49,9 @@ def plant(owner, method, old, new, monkeypatch):
     source = textwrap.dedent(inspect.getsource(getattr(owner, method)))
     assert old in source
     found = dict(vars(inspect.getmodule(owner)))
-    exec(source.replace(old, new), found)
-    monkeypatch.setattr(owner, method, found[method])
+    inside = textwrap.indent(source.replace(old, new), "    ")  # `super()` there needs the class
+    exec(f"def make(__class__):\n{inside}\n    return {method}", found)
+    monkeypatch.setattr(owner, method, found["make"](owner))
 
 
 # Class, method, what is replaced, and by what.
@@ -72,21 +74,21 @@ FAULTS = [
     (Batches, "add", ">= self._size", "> self._size"),
     (Batches, "close", "if self._open.get(place) is batch", "if False"),
     (Batches, "_place", "(call.lane, call.priority)", "call.lane"),
-    (Scheduler, "_release", "self.input_ended or self.window.is_full", "False"),
-    (Scheduler, "_take", "self._batches.close(call)", "pass"),
-    (Scheduler, "_try", "self.lanes.finished(lane)", "pass"),
-    (Scheduler, "_try", "self._answer(item, one, said_go)", "pass"),
-    (Scheduler, "_choose", "if decision is GO", "if True"),
-    (Scheduler, "_carry_out", "self._split(call, call.attempts)", "pass"),
-    (Scheduler, "_split", "batch.members[:middle]", "batch.members[: middle - 1]"),
-    (Scheduler, "_split", "self.lanes.again(", "self.lanes.readmit("),
-    (Scheduler, "_batch_failed", "self._tell(self._of_items, item, Ended.FAILED)", "pass"),
-    (Scheduler, "_batch_failed", "self.lanes.finished(batch.lane)", "pass"),
-    (Scheduler, "_returned", "if not again:", "if False:"),
-    (Scheduler, "_returned", "part.has_slot = number == 0", "pass"),
-    (Scheduler, "_returned", "self._pause(batch", "(lambda *arguments: None)(batch"),
-    (Scheduler, "_tick", "not call.has_slot", "False"),
-    (Scheduler, "_expire", "self._batches.drain()", "()"),
+    (BatchScheduler, "_start", "self.input_ended or self.window.is_full", "False"),
+    (BatchScheduler, "_take", "self.batches.close(call)", "pass"),
+    (BatchScheduler, "_try", "self.lanes.finished(lane)", "pass"),
+    (BatchScheduler, "_try", "self._answer(item, one, said_go)", "pass"),
+    (BatchScheduler, "_choose", "if decision is GO", "if True"),
+    (BatchScheduler, "_carry_out", "self._split(call, call.attempts)", "pass"),
+    (BatchScheduler, "_split", "batch.members[:middle]", "batch.members[: middle - 1]"),
+    (BatchScheduler, "_split", "self.lanes.again(", "self.lanes.readmit("),
+    (BatchScheduler, "_judged", "self._tell(self._of_items, item, Ended.FAILED)", "pass"),
+    (BatchScheduler, "_judged", "self.lanes.finished(call.lane)", "pass"),
+    (BatchScheduler, "_call_again", "if not parts:", "if False:"),
+    (BatchScheduler, "_call_again", "part.has_slot = number == 0", "pass"),
+    (BatchScheduler, "_returned", "self._pause(batch", "(lambda *arguments: None)(batch"),
+    (BatchScheduler, "_rested", "if call.has_slot", "if True"),
+    (BatchScheduler, "_drain", "+ self.batches.drain(lane)", ""),
     (EqualStage, "before", "return KEEP", "return GO"),
     (EqualStage, "after", "ended not in NEVER_CALLED_AGAIN", "ended is not Ended.SUCCEEDED"),
     (EqualStage, "after", "if followers:", "if False:"),
@@ -96,7 +98,7 @@ FAULTS = [
     (EqualStage, "kept", "self._followers.clear()", "pass"),
     (WithinStage, "before", "now <= latest", "True"),
     (WithinStage, "before", "call.begin_by = min(call.begin_by, latest)", "pass"),
-    (Scheduler, "_ask", "call.begin_by = math.inf", "pass"),
+    (Scheduler, "_try", "call.begin_by = math.inf", "pass"),
     (Scheduler, "step", "and not effects.recall", ""),
     (Window, "read_limit", "self.taken + self.size", "self.taken + self.size + 1"),
     (Scheduler, "_arrived", "item.error is not None or item.known:", "item.error is not None:"),
@@ -110,8 +112,8 @@ FAULTS = [
     (Scheduler, "_undo", "stage.undo(call, self._now)", "pass"),
     (Scheduler, "_recalled", "reversed(event.calls)", "event.calls"),
     (Scheduler, "_succeeded", "self.lanes.finished(item.lane)", "pass"),
-    (Scheduler, "_failed", "self.lanes.finished(call.lane)", "pass"),
-    (Scheduler, "_failed", "self._tell_stages(call, ENDED[verdict.kind])", "pass"),
+    (Scheduler, "_judged", "self.lanes.finished(call.lane)", "pass"),
+    (Scheduler, "_judged", "self._tell_stages(call, ENDED[verdict.kind])", "pass"),
     (Scheduler, "_pause", "self._effects.recall = True", "pass"),
     (Scheduler, "_cancel_overdue", "began + timeout > self._now", "False"),
     (Scheduler, "_fail", "self.halted = True", "pass"),

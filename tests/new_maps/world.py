@@ -12,6 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from manytail._maps.engine.adaptive import AdaptiveStage
+from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
 from manytail._maps.engine.equal import EqualStage
@@ -199,10 +200,11 @@ class World:
         )  # fmt: skip
         if some(0.3):
             stages.insert(sum(stage.of_items for stage in stages), BreakerStage(2, 1.5, rng.random() < 0.3))
-        batches = None
         if self.size > 1:
             batches = Batches(self.size, rng.choice([0.0, 1.0, 1e9]), self.order == "key")
-        self.scheduler = Scheduler(self.rules, lanes, stages, None, batches)
+            self.scheduler = BatchScheduler(batches, self.rules, lanes, stages)
+        else:
+            self.scheduler = Scheduler(self.rules, lanes, stages)
         for stage in stages:
             stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
         self.items = [self.item(number) for number in range(self.total)]
@@ -398,13 +400,12 @@ class World:
             waiting = scheduler.lanes.waiting
             if self.size > 1:
                 lanes = {item.lane for item in self.items[: self.count]}
-                lingering = scheduler._batches._lingering
+                lingering = scheduler.batches._lingering
                 waits = [*lingering, *(each for lane in lanes for each in calls_of(lane))]
                 assert waiting == len(waits) - len(lingering)
                 waiting = sum(len(call.members) for call in waits)
                 assert scheduler.handed_items == sum(len(call.items()) for call in self.open_calls())
-            handed = scheduler.handed_items if self.size > 1 else scheduler.handed
-            counted = waiting + handed + scheduler.resting + kept + behind
+            counted = waiting + scheduler.called() + scheduler.resting + kept + behind
             assert window.pending == counted, "an item is lost"
         self.check_limits()
         breaker = scheduler._breaker

@@ -21,7 +21,8 @@ from manytail._timings import now
 from .database.connection import Link
 from .database.kinds import Away, database_of
 from .database.shared import Shared, read
-from .engine.chunks import OUTPUT_BYTES, ChunkScheduler
+from .engine.batched import BatchScheduler
+from .engine.chunks import OUTPUT_BYTES, ChunkBatchScheduler, ChunkScheduler
 from .engine.item import Batch, Call, Item, Kind, Verdict
 from .engine.lanes import Lanes
 from .engine.scheduler import Scheduler
@@ -157,6 +158,7 @@ class FramePlan(Plan):
 
     frame: Any = None
     makes: ClassVar[type[Scheduler]] = ChunkScheduler
+    makes_batches: ClassVar[type[BatchScheduler]] = ChunkBatchScheduler
 
     def scheduler(self, kind: type[Lanes] = Lanes, skips: Any = ()) -> Scheduler:
         scheduler: Any = super().scheduler(kind, skips)

@@ -35,6 +35,7 @@ from manytail._timings import now
 
 from . import options as table
 from .engine.adaptive import AdaptiveStage
+from .engine.batched import BatchScheduler
 from .engine.batches import Batches
 from .engine.breaker import BreakerStage
 from .engine.equal import EqualStage
@@ -151,6 +152,7 @@ class Plan:
     fn: Callable[..., Any]
     options: Options
     makes: ClassVar[type[Scheduler]] = Scheduler
+    makes_batches: ClassVar[type[BatchScheduler]] = BatchScheduler
 
     def scheduler(self, kind: type[Lanes] = Lanes, skips: Sequence[Stage] = ()) -> Scheduler:
         """skips: stages that come next to that of equal items, which goes on with the next item if one is skipped."""
@@ -177,7 +179,6 @@ class Plan:
             chooses=options.keyed or options.prioritised,
             timeout=options.timeout,
             deadline=options.deadline,
-            defer=options.retry.defer,
             within=math.inf if options.retry.within is None else options.retry.within,
             raises=options.errors == "raise",
             drops=options.errors == "drop",
@@ -186,14 +187,14 @@ class Plan:
             delivers=options.wants_delivery,
             settled=(options.settled_limit and options.settled_limit.name) or "",
         )
-        batches = None
-        if options.batch is not None:
-            batches = Batches(options.batch.size, options.batch.linger, options.order == "key")
         memory = self.memory()
         stages = [*self.stages(memory), *([] if limits is None else [limits])]
         place = 1 + max((at for at, stage in enumerate(stages) if isinstance(stage, EqualStage)), default=-1)
         stages[place:place] = skips
-        return self.makes(rules, lanes, stages, spent, batches, memory)
+        if options.batch is None:
+            return self.makes(rules, lanes, stages, spent, memory)
+        batches = Batches(options.batch.size, options.batch.linger, options.order == "key")
+        return self.makes_batches(batches, rules, lanes, stages, spent, memory)
 
     def weight_of(self, item: Item) -> int:
         """Of the item's key, with the option `weights`."""

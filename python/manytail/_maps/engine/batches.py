@@ -62,7 +62,7 @@ class Batches:
             del self._lingering[batch]
         return released
 
-    def close(self, batch: Batch) -> None:
+    def close(self, batch: Item | Batch) -> None:
         """The batch has left its lane: no further item joins it."""
         place = self._place(batch)
         if self._open.get(place) is batch:

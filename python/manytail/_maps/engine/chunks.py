@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .batched import BatchScheduler
 from .events import Effects, Event, InputEnded
 from .item import Item
 from .scheduler import Scheduler
@@ -136,3 +137,7 @@ class ChunkScheduler(Scheduler):
                 window.left(row)
         self._bytes_popped += size
         return rows
+
+
+class ChunkBatchScheduler(ChunkScheduler, BatchScheduler):
+    """Calls are batches of rows."""

@@ -60,6 +60,7 @@ class Item:
         "noted", "number", "priority", "read", "record", "result", "size", "value",
     )  # fmt: skip
 
+    has_slot = True
     lane: Lane
     # What few items have is set when they get it (`__getattr__`).
     began: Any  # when its last call began, by the clock of Timings; only if that has failed or was timed

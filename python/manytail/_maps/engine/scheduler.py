@@ -41,10 +41,9 @@ from typing import Any, NamedTuple
 
 from ..outcomes import DeadlineExceeded, TooManyFailures
 from .adaptive import AdaptiveStage
-from .batches import Batches, copies, ended_as
 from .breaker import BreakerStage
-from .events import Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Returned, Stop, Woken
-from .item import Batch, Call, Ended, Item, Kind, Lane, Verdict, said_by
+from .events import Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Stop, Woken
+from .item import Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
 from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
 from .window import Window
@@ -60,7 +59,6 @@ class Rules(NamedTuple):
     chooses: bool = False  # whether keys or priorities decide what starts next
     timeout: float | None = None
     deadline: float | None = None
-    defer: float = math.inf  # seconds, as of Retry: if only deferrals happen for so long, the map fails
     within: float = math.inf  # seconds, as of Retry
     raises: bool = True  # errors="raise"
     drops: bool = False  # errors="drop"
@@ -74,7 +72,9 @@ ENDED = {Kind.RETRY: Ended.RETRIED, Kind.DEFER: Ended.DEFERRED, Kind.FAIL: Ended
 
 
 class Scheduler:
-    """One run of one map."""
+    """One run of one map, whose calls are its items. `batched.py` has the one whose calls are batches."""
+
+    batched = False
 
     ahead: Any = ()  # items that were read, and wait for room in the window; see `chunks`
 
@@ -84,23 +84,17 @@ class Scheduler:
         lanes: Lanes,
         stages: Sequence[Stage] = (),
         spent: dict[str, float] | None = None,
-        batches: Batches | None = None,
         memory: Any = None,
     ) -> None:
-        """spent: counts what calls took, by names. batches: forms them; None: the calls are of items. memory: the stage
-        that looks items up when they arrive (`results/memory.py`)."""
+        """spent: counts what calls took, by names. memory: the stage that looks items up when they arrive
+        (`results/memory.py`)."""
         self.memory = memory
         self.rules = rules
         self.spent = {} if spent is None else spent
         self._delivers = rules.delivers
         self.lanes = lanes
         self.stages = tuple(stages)
-        self._batches = batches
-        self.batched = batches is not None
-        # Those that are asked for each item of a batch, and those that are asked for a call.
-        self._of_items = () if batches is None else tuple(stage for stage in stages if stage.of_items)
-        self._of_calls = self.stages[len(self._of_items) :]
-        self.handed_items = 0  # only where calls are batches
+        self._of_calls = self.stages  # those that are asked for a call
         self.window = Window(rules.max_in_flight, rules.workers * rules.calls_items)
         self.allowed = rules.workers
         self._adaptive = next((stage for stage in stages if isinstance(stage, AdaptiveStage)), None)
@@ -108,7 +102,7 @@ class Scheduler:
             self.allowed = self._adaptive.allowed
         self._breaker = next((stage for stage in stages if isinstance(stage, BreakerStage)), None)
         self._timed = rules.timeout is not None or rules.deadline is not None
-        self.hands_ahead = not (self.stages or self._timed or rules.chooses or batches is not None)
+        self.hands_ahead = not (self.stages or self._timed or rules.chooses or self.batched)
         self.handed = 0  # calls
         self.resting = 0  # items
         self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, by when each is due
@@ -127,14 +121,11 @@ class Scheduler:
         self._keeps: bool | None = None  # whether results are emitted after a Stop; None: there was none
         self._recalled_all = False  # asked for since the map was halted
         # Counts, which others read at any time.
-        self.failures_that_end = 0  # failures that ended the map: not counted in `finished`
-        self.given_up = 0  # items that failed because they were deferred for too long
-        self._progress, self._deferring_since = -1, 0.0  # see `_note_deferral`
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
-            Recalled: self._recalled, Returned: self._returned, Woken: self._woken, InputEnded: self._end_input,
-            LookedUp: self._looked_up, Fail: self._fail_map, Stop: self._stop,
+            Recalled: self._recalled, Woken: self._woken, InputEnded: self._end_input, LookedUp: self._looked_up,
+            Fail: self._fail_map, Stop: self._stop,
         }  # fmt: skip
         self._now = 0.0
         self._effects = Effects()
@@ -150,8 +141,6 @@ class Scheduler:
             self._opened(self._breaker)
         self._tick()
         if not self.halted and not self.expired and not effects.recall:
-            if self._batches is not None:
-                self._release(self._batches)
             if self._adaptive is None:
                 self._start()
             else:
@@ -167,8 +156,7 @@ class Scheduler:
             if window.grows and window.is_full:
                 self._grow()
             if not self.input_ended:
-                called = self.handed if self._batches is None else self.handed_items
-                effects.read = window.read_limit(called + self.lanes.waiting * self.rules.calls_items)
+                effects.read = window.read_limit(self.called() + self.lanes.waiting * self.rules.calls_items)
         effects.wake_at = self._next_wake()
         return effects
 
@@ -196,8 +184,12 @@ class Scheduler:
         elif not self.halted:
             self._admit(to_call)
 
+    def called(self) -> int:
+        """The items of calls that are handed."""
+        return self.handed
+
     def _admit(self, items: list[Item]) -> None:
-        self.lanes.admit(items if self._batches is None else self._batches.add(items, self._now))
+        self.lanes.admit(items)
 
     def _looked_up(self, event: LookedUp) -> None:
         """Items that the deadline has given up have failed."""
@@ -205,12 +197,6 @@ class Scheduler:
         self._finish_uncalled([item for item in items if item.error is not None or item.known])
         if not self.halted:
             self._admit([item for item in items if item.error is None and not item.known])
-
-    def _release(self, batches: Batches) -> None:
-        """Put batches into their lanes that need not linger any longer."""
-        until = math.inf if self.input_ended or self.window.is_full else self._now
-        if batches.due < math.inf and batches.due <= until:
-            self.lanes.admit(batches.release(until))
 
     def _finish_uncalled(self, items: list[Item]) -> None:
         """Items that arrived with an error, or with their recorded result."""
@@ -233,7 +219,7 @@ class Scheduler:
         the consumer has items to take: a larger window would only cost memory."""
         window = self.window
         idle = self.handed < self.allowed and self.lanes.next() is None
-        called = self.resting + (self.handed if self._batches is None else self.handed_items)
+        called = self.resting + self.called()
         if idle and not window.untaken and window.pending > called and not self._lone_rests():
             window.grow()
 
@@ -258,7 +244,7 @@ class Scheduler:
             lane = lanes.next()
             if lane is None:
                 return
-            if self.stages or self._batches is not None:
+            if self.stages or self.batched:
                 if self._try(lane, lanes.first(lane)):
                     return
             else:
@@ -273,41 +259,18 @@ class Scheduler:
 
     def _try(self, lane: Lane, call: Call) -> bool:
         """Start the lane's first call, if the stages say so. Returns whether no other call may start now."""
-        refused = self._choose(call) if isinstance(call, Batch) else []
-        blocked = False
-        if isinstance(call, Batch) and not call.members:
-            self._take(lane)
-            self.lanes.finished(lane)
-        else:
-            decision, granted = self._ask(call, self._of_calls)
-            if decision is GO:
-                self._hand(self._take(lane))
-            else:
-                blocked = self._carry_out(lane, call, decision, granted)
-        for item, one, said_go in refused:  # last: this may let other calls of the lane come first
-            self._answer(item, one, said_go)
-        return blocked or self.halted
-
-    def _choose(self, batch: Batch) -> list[tuple[Item, Decision, Sequence[Stage]]]:
-        """Ask the stages of items for each item of the batch. It loses those that do not go, which are returned."""
-        if not self._of_items:
-            batch.begin_by = math.inf
-            return []
-        asked = [(item, *self._ask(item, self._of_items)) for item in batch.members]
-        batch.members = [item for item, decision, _ in asked if decision is GO]
-        batch.begin_by = min([item.begin_by for item in batch.members], default=math.inf)
-        return [one for one in asked if one[1] is not GO]
+        call.begin_by = math.inf
+        decision, granted = self._ask(call, self._of_calls)
+        if decision is GO:
+            self._hand(self._take(lane))
+            return False
+        return self._carry_out(lane, call, decision, granted)
 
     def _take(self, lane: Lane) -> Call:
-        call = self.lanes.take(lane)
-        if isinstance(call, Batch) and self._batches is not None:
-            self._batches.close(call)
-        return call
+        return self.lanes.take(lane)
 
     def _hand(self, call: Call) -> None:
         self.handed += 1
-        if self._batches is not None:
-            self.handed_items += len(call.items())
         if self._timed:
             call.began = None
             self._running[call] = self._now + (self.rules.timeout or math.inf)
@@ -318,8 +281,6 @@ class Scheduler:
     def _ask(self, call: Call, stages: Sequence[Stage]) -> tuple[Decision, Sequence[Stage]]:
         """GO if every stage says so. Otherwise the decision of the first one that does not, and the stages before it,
         which said GO, in reverse order."""
-        if isinstance(call, Item):  # of a batch it is known from the items
-            call.begin_by = math.inf
         for number, stage in enumerate(stages):
             decision = stage.before(call, self._now)
             if decision is not GO:
@@ -329,37 +290,26 @@ class Scheduler:
     def _carry_out(self, lane: Lane, call: Call, decision: Decision, granted: Sequence[Stage]) -> bool:
         """Carry out what a stage said of the first call of the lane, other than GO. granted: the stages that said GO
         before it. Returns whether no other call may start now."""
-        halves = isinstance(decision, Refuse) and decision.halves
-        if isinstance(decision, Wait) or halves:
-            self._undo(call, granted)
         if isinstance(decision, Wait):
+            self._undo(call, granted)
             if not decision.of_lane:
                 self._blocked_until = decision.until
                 return True
             self.lanes.rest(lane, decision.until)
             return False
         self._take(lane)
-        if isinstance(call, Batch) and halves:
-            self._split(call, call.attempts)
-            return False
         self.lanes.finished(lane)
-        if isinstance(call, Item):
-            self._answer(call, decision, granted)
-        else:
-            assert isinstance(decision, Refuse)
-            self._tell(granted, call, Ended.REFUSED)
-            for item, error in zip(call.members, copies(decision.error, len(call.members)), strict=True):
-                self._answer(item, Refuse(error), self._of_items[::-1])
+        self._refused(call, decision, granted)
         return self.halted
 
     def _undo(self, call: Call, granted: Sequence[Stage]) -> None:
         """The call does not start now. granted: what said GO to it, in reverse order."""
         for stage in granted:
             stage.undo(call, self._now)
-        if isinstance(call, Batch):
-            for stage in self._of_items[::-1]:
-                for item in call.members:
-                    stage.undo(item, self._now)
+
+    def _refused(self, call: Any, decision: Decision, granted: Sequence[Stage]) -> None:
+        """The call is not made."""
+        self._answer(call, decision, granted)
 
     def _answer(self, item: Item, decision: Decision, granted: Sequence[Stage]) -> None:
         """The item is not called. granted: the stages that said GO before one decided so."""
@@ -374,7 +324,7 @@ class Scheduler:
     def _apply(self, item: Item, decision: Any) -> None:
         """What a stage says of an item that is in no lane."""
         if decision is GO:
-            self.lanes.readmit(item if self._batches is None else Batch([item]))
+            self._readmit(item)
         elif isinstance(decision, Answer):
             item.result = decision.result
             self.remembered += 1
@@ -382,6 +332,9 @@ class Scheduler:
         else:
             assert isinstance(decision, Refuse)
             self._fail(item, decision.error)
+
+    def _readmit(self, item: Item) -> None:
+        self.lanes.readmit(item)
 
     def _woken(self, event: Woken) -> None:
         if event.lane is None:
@@ -433,8 +386,6 @@ class Scheduler:
         """The call is not handed any longer."""
         self.handed -= 1
         self._running.pop(call, None)
-        if self._batches is not None:
-            self.handed_items -= len(call.items())
 
     def _tell_stages(self, call: Call, ended: Ended) -> None:
         self._blocked_until = -math.inf if self._blocked_until == math.inf else self._blocked_until
@@ -454,16 +405,17 @@ class Scheduler:
         self._timers = [entry for entry in self._timers if entry[2].lane is not lane]
         heapify(self._timers)
         self.resting -= sum(len(call.items()) for call in resting)
-        with_slot = len(lane.again) + sum(isinstance(call, Item) or call.has_slot for call in resting)
-        calls = [*resting, *self.lanes.drain([lane])]
-        calls += () if self._batches is None else self._batches.drain(lane)
+        with_slot = len(lane.again) + sum(call.has_slot for call in resting)
+        calls = [*resting, *self._drain(lane)]
         lane.held -= with_slot
         for call in calls:
-            if isinstance(call, Batch) and self._batches is not None:
-                self._batches.close(call)
             for item in call.items():
                 self._tell([stage for stage in self.stages if stage.of_items], item, Ended.REFUSED)
                 self._fail(item, breaker.error_of(item))
+
+    def _drain(self, lane: Lane | None = None) -> list[Call]:
+        """Take out all calls that wait, of the lane or of all."""
+        return self.lanes.drain(None if lane is None else [lane])
 
     def _tell(self, stages: Sequence[Stage], call: Call, ended: Ended) -> None:
         for stage in stages:
@@ -478,12 +430,10 @@ class Scheduler:
         if self._delivers:
             self._book(call)
         self._left(call)
-        verdict = self._in_time(call.items(), verdict)
-        if isinstance(call, Batch):
-            self._batch_failed(call, verdict)
-            return
-        if verdict.pauses or verdict.kind is Kind.DEFER:
-            self._note_deferral(verdict)
+        self._judged(call, self._in_time(call.items(), verdict))
+
+    def _judged(self, call: Any, verdict: Verdict) -> None:
+        """What follows from a failure."""
         if verdict.kind is Kind.FAIL:
             self.lanes.finished(call.lane)
             if verdict.pauses:
@@ -525,78 +475,6 @@ class Scheduler:
         self.resting += len(call.items())
         heappush(self._timers, (self._now + seconds, next(self._numbers), call))
 
-    # ------------------------------------------------------------------------------------------------ calls of batches
-    def _batch_failed(self, batch: Batch, verdict: Verdict) -> None:
-        """The call is made again as it is, or the batch is split. Or the deadline has passed: its items fail."""
-        again = verdict.kind is Kind.RETRY
-        self._tell_stages(batch, Ended.RETRIED if again else Ended.FAILED)
-        if again or (len(batch.members) > 1 and not self.expired):
-            for item in batch.members:
-                item.last_error = verdict.error
-                for stage in self._of_items:
-                    self._tell([stage], item, Ended.RETRIED)
-        if again:
-            self.retried += len(batch.members)
-            self._rest(batch, verdict.seconds)
-        elif len(batch.members) > 1 and not self.expired:
-            self._split(batch, 0)
-        else:
-            self.lanes.finished(batch.lane)
-            for item, error in zip(batch.members, copies(verdict.error, len(batch.members)), strict=True):
-                self._tell(self._of_items, item, Ended.FAILED)
-                self._fail(item, error, verdict.fatal)
-
-    def _split(self, batch: Batch, attempts: int) -> None:
-        """Its halves are called instead, before new items. The first one has its slot."""
-        middle = len(batch.members) // 2
-        self.lanes.readmit(Batch(batch.members[middle:], attempts))
-        self.lanes.again(Batch(batch.members[:middle], attempts))
-
-    def _returned(self, event: Returned) -> None:
-        """Each item of a batch has a verdict of its own. None: it has a result."""
-        batch = event.batch
-        if self._delivers:
-            self._book(batch)
-        self._left(batch)
-        ends = [
-            (item, None if verdict is None else self._in_time([item], verdict))
-            for item, verdict in zip(batch.members, event.verdicts, strict=True)
-        ]
-        batch.verdicts = verdicts = [verdict for _, verdict in ends]
-        deferrals = [one for one in verdicts if one and (one.pauses or one.kind is Kind.DEFER)]
-        if deferrals:
-            if len(deferrals) == len(ends):
-                self._note_deferral(deferrals[0])
-            self._pause(batch, self._now + max(one.seconds for one in deferrals))
-        self._tell_stages(batch, ended_as(verdicts))
-        again: dict[tuple[Kind, float], list[Item]] = {}  # items with equal verdicts are called again together
-        for item, verdict in ends:
-            if verdict is not None and verdict.kind is not Kind.FAIL:
-                self._note_end(item, verdict)
-                again.setdefault((verdict.kind, verdict.seconds), []).append(item)
-        if not again:
-            self.lanes.finished(batch.lane)
-        for number, ((_, seconds), items) in enumerate(again.items()):
-            part = Batch(items, batch.attempts)
-            part.has_slot = number == 0
-            self._rest(part, seconds)
-        for item, verdict in ends:
-            self._tell(self._of_items, item, Ended.SUCCEEDED if verdict is None else ENDED[verdict.kind])
-            if verdict is None:
-                self._complete(item)
-            elif verdict.kind is Kind.FAIL:
-                self._fail(item, verdict.error, verdict.fatal)
-
-    def _note_deferral(self, verdict: Verdict) -> None:
-        """A call was deferred. Fail the map if nothing else has happened for as long as an item may be deferred: else
-        it would take that time for each of its items."""
-        progress = self.finished + self.retried - self.given_up
-        if progress != self._progress:
-            self._progress, self._deferring_since = progress, self._now
-        elif self._now - self._deferring_since > self.rules.defer:
-            self._fail_map(Fail(verdict.error))
-        self.given_up += verdict.kind is Kind.FAIL
-
     def _pause(self, call: Call, until: float) -> None:
         """The server said "not now": nothing of the call's lane starts before that time."""
         self.lanes.pause(call.lane, until, self._now, self.allowed, self.rules.spreads)
@@ -612,13 +490,8 @@ class Scheduler:
         while self._timers and self._timers[0][0] <= now:
             call = heappop(self._timers)[2]
             self.resting -= len(call.items())
-            if self.halted:
-                continue
-            if isinstance(call, Batch) and not call.has_slot:
-                call.has_slot = True
-                self.lanes.readmit(call)
-            else:
-                self.lanes.again(call)
+            if not self.halted:
+                self._rested(call)
         if self.lanes.wake_at <= now:
             self.lanes.tick(now)
         if self._cancels_running:
@@ -627,6 +500,9 @@ class Scheduler:
             self._running.clear()
         elif self._running and self.rules.timeout is not None:
             self._cancel_overdue(self.rules.timeout)
+
+    def _rested(self, call: Call) -> None:
+        self.lanes.again(call)
 
     def _cancel_overdue(self, timeout: float) -> None:
         """Calls are in the order in which they are due. The time of a call that began later than it was handed counts
@@ -654,8 +530,6 @@ class Scheduler:
             at = min(at, next(iter(self._running.values())))
         if not self.expired:
             at = min(at, self.deadline_at)
-        if self._batches is not None and not (self.expired or self.halted):
-            at = min(at, self._batches.due)
         if self._blocked_until > self._now:
             at = min(at, self._blocked_until)
         for stage in self.stages:
@@ -669,8 +543,7 @@ class Scheduler:
         self._effects.recall = True
         if self.halted:  # nothing waits: calls that run are all that it waits for
             return
-        waiting = [call for _, _, call in sorted(self._timers)] + self.lanes.drain()
-        waiting += () if self._batches is None else self._batches.drain()
+        waiting = [call for _, _, call in sorted(self._timers)] + self._drain()
         self._timers.clear()
         self.resting = 0
         for call in waiting:
@@ -700,7 +573,7 @@ class Scheduler:
             self._complete(item)
             return
         self.halted = True  # the item is not done: nothing behind it is emitted
-        self.failures_that_end += 1
+        self.finished += 1
         if self.failing is None:
             self.failing = item
             if self.error is None:

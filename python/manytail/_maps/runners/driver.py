@@ -129,7 +129,7 @@ class Driver:
         in_flight = len(self.output) if self.ended else max(0, scheduler.window.in_flight)
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         return Stats(
-            done=scheduler.finished + scheduler.failures_that_end, failed=scheduler.failures,
+            done=scheduler.finished, failed=scheduler.failures,
             in_flight=in_flight, calls=times.calls, retried=scheduler.retried,
             deferred=scheduler.deferred, remembered=scheduler.remembered, workers=scheduler.allowed,
             waited=waited, ran=ran, spent=MappingProxyType(scheduler.spent.copy()),
