@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import threading
+import time
 from collections import Counter
 from concurrent.futures import CancelledError, wait
 from contextlib import suppress
@@ -15,7 +16,19 @@ from support.event_loops import ASYNCIO
 from support.interruptions import interruptions
 from support.threads import DEADLINE, Threads, wait_until
 
-from manytail._maps import AsyncCaller, Batch, Caller, Concurrency, Retry, concurrent_map
+from manytail._maps import (
+    AsyncCaller,
+    Batch,
+    Budget,
+    BudgetExceeded,
+    Caller,
+    Concurrency,
+    Retry,
+    RetryLater,
+    concurrent_map,
+)
+from manytail._maps.callers import Callbacks, CallFuture, SharedLanes
+from manytail._maps.engine.item import Item
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
 in_callers_loops = pytest.mark.parametrize("run", ASYNCIO.values(), ids=ASYNCIO)
@@ -191,7 +204,166 @@ def test_no_wake_up_of_a_full_window_is_lost():
         assert [task.result() for task in [threads.start(submits) for _ in range(12)]] == [9_900] * 12
 
 
+def test_as_many_calls_run_at_once_as_there_are_workers():
+    """Direct calls, from threads that begin together."""
+    for _ in range(20):
+        barrier = threading.Barrier(4)
+
+        def meet(item, barrier=barrier):
+            barrier.wait(DEADLINE)
+            return item
+
+        with Caller(meet, workers=4) as caller, Threads() as threads:
+            calls = [threads.start(caller, number) for number in range(8)]
+            assert [one.result() for one in calls] == [*range(8)]
+
+
+def test_nothing_starts_while_the_server_says_not_now_and_the_order_stays():
+    """Direct calls, which the scheduler learns of then."""
+    begun, opened = [], threading.Event()
+
+    def fn(item):
+        assert opened.wait(DEADLINE)
+        begun.append((item, time.monotonic()))
+        if len(begun) == 1:
+            raise RetryLater(0.3)
+        return item
+
+    with Caller(fn, workers=1) as caller:
+        futures = [caller.submit(number) for number in range(10)]
+        opened.set()
+        wait_until(lambda: caller.stats().deferred == 1)
+        futures += [caller.submit(number) for number in range(10, 15)]
+        assert [one.result() for one in futures] == list(range(15))
+        stats = caller.stats()
+    assert [item for item, _ in begun] == [0, *range(15)]
+    assert begun[1][1] - begun[0][1] >= 0.3
+    assert (stats.done, stats.failed, stats.calls, stats.in_flight) == (15, 0, 16, 0)
+
+
+# ---------------------------------------------------------------------------------------------------- lanes
+class HookedKey:
+    """Calls what its test wants when it is looked up next."""
+
+    hook = None
+
+    def __hash__(self):
+        hook, self.hook = self.hook, None
+        if hook is not None:
+            hook()
+        return 1
+
+    def __eq__(self, other):
+        return self is other
+
+
+def assigned(lanes, key):
+    item = Item(None, key)
+    lanes.assign(item)
+    return item.lane
+
+
+def test_a_lane_that_is_made_anew_while_two_forget_the_old_one_stays():
+    lanes, key, made = SharedLanes(keyed=True), HookedKey(), []
+    old = assigned(lanes, key)
+    old.emitted = old.assigned
+
+    def interrupt():  # another one forgets meanwhile, and the key comes again
+        lanes._forget_idle()
+        made.append(assigned(lanes, key))
+
+    key.hook = interrupt
+    lanes._forget_idle()
+    assert made[0] is not old
+    assert assigned(lanes, key) is made[0]
+
+
+def test_a_lane_whose_forgetting_was_interrupted_is_made_anew():
+    lanes = SharedLanes(keyed=True)
+    old = assigned(lanes, "key")
+    old.forgotten = True  # whoever marked it came no further
+    with Threads() as threads:
+        new = threads.start(assigned, lanes, "key").result()
+    assert new is not old
+    assert assigned(lanes, "key") is new
+
+
+def test_one_key_has_one_lane_while_idle_ones_are_forgotten_all_the_time(monkeypatch):
+    monkeypatch.setattr("manytail._maps.engine.lanes.IDLE_LIMIT", 2)
+    monkeypatch.setattr("manytail._maps.callers.IDLE_LIMIT", 2, raising=False)
+    running = Counter()
+
+    def fn(item):
+        running[item[0]] += 1
+        assert running[item[0]] == 1
+        running[item[0]] -= 1
+        return item[1]
+
+    with Caller(fn, workers=8, key=lambda item: item[0], per_key=1) as caller, Threads() as threads:
+
+        def calls(seed):
+            chance = random.Random(seed)
+            for number in range(100):
+                assert caller((chance.randrange(12), number)) == number
+
+        for one in [threads.start(calls, seed) for seed in range(8)]:
+            one.result()
+        lanes = caller._driver.scheduler.lanes._lanes
+        assert len(lanes) <= 12
+        assert all(lane.key == key for key, lane in lanes.items())
+
+
 # ---------------------------------------------------------------------------------------------------- cancelled futures
+def test_two_threads_that_begin_a_future_are_both_told_that_it_begins():
+    callbacks = Callbacks()
+    future = CallFuture(callbacks)
+    with Threads() as threads:
+        with future._condition:
+            begin = [threads.start(future.begin) for _ in range(2)]
+        assert [one.result() for one in begin] == [True, True]
+    assert future.begin()
+    assert not future.cancel()
+
+
+def test_callbacks_run_in_threads_for_them_whoever_tries_to_cancel_meanwhile():
+    names, stop = [], threading.Event()
+    gate = Gate()
+
+    def cancels(futures):
+        while not stop.is_set():
+            for future in futures:
+                future.cancel()
+
+    with Caller(gate, workers=4) as caller, Threads() as threads:
+        futures = [caller.submit(number) for number in range(4)]
+        for future in futures:
+            future.add_done_callback(lambda _: names.append(threading.current_thread().name))
+        wait_until(lambda: len(gate.begun) == 4)
+        hammers = [threads.start(cancels, futures) for _ in range(3)]
+        gate.opened.set()
+        assert sorted(future.result() for future in futures) == [0, 1, 2, 3]
+        wait_until(lambda: len(names) == 4)
+        stop.set()
+        for one in hammers:
+            one.result()
+    assert names == ["manytail-callbacks"] * 4
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise SystemExit("a repr that ends the thread")
+
+
+def test_an_item_whose_repr_raises_has_its_error_all_the_same():
+    def fail(item):
+        raise ConnectionError(1)
+
+    with Caller(fail) as caller:
+        assert isinstance(caller.submit(Unspeakable()).exception(DEADLINE), ConnectionError)
+    with Caller(fail, limits=Budget(1.0, cost=lambda item: 2.0)) as caller:
+        assert isinstance(caller.submit(Unspeakable()).exception(DEADLINE), BudgetExceeded)
+
+
 def test_a_cancelled_item_is_skipped_at_its_turn():
     gate = Gate()
     with Caller(gate, workers=1, retry=Retry(3, BaseException, backoff=0.0)) as caller:
@@ -284,6 +456,30 @@ def test_a_call_from_a_map_that_fn_makes_is_inside_too_and_close_is_refused():
     with Caller(call) as caller:
         (outcome,) = caller(0)
     assert isinstance(outcome.error, RuntimeError)
+
+
+def test_a_caller_that_is_made_inside_fn_runs_inside_it():
+    def call(item):
+        if item > 0:
+            return item
+        with Caller(outer) as inner:
+            return inner.submit(1).exception(DEADLINE)
+
+    with Caller(call, workers=2) as outer:
+        assert "from inside fn" in str(outer(0))
+
+
+@ways
+def test_a_context_that_is_copied_inside_fn_and_outlives_it_is_not_inside(fn):
+    def copied(item):
+        return contextvars.copy_context() if item == "copies" else item
+
+    async def copied_in_loop(item):
+        return copied(item)
+
+    with Caller(copied if fn is double else copied_in_loop, workers=1) as caller:
+        context = caller("copies")
+        assert context.run(caller, "later") == "later"
 
 
 variable = contextvars.ContextVar("variable", default="none")

@@ -1,15 +1,18 @@
 """`Caller` and `AsyncCaller`: items that come one by one, from any thread or task. The scheduler is that of maps, with
-order="completion" and errors="return". The one who hands an item in has a future, which gets its result.
+order="completion" and errors="return". `Intake` is what a Caller adds to a driver: a source, and a sink.
 
-    the line     items that were handed in. The step lets in as many as the window has room for, and then sets `entry`
-                 of those whose threads wait for it
-    open         items whose futures are not settled, nor about to be
-    output       items that are done: settled by the thread that made the step, after it has released the lock
+    the source   `line`: items that were handed in. The step lets in as many as the window has room for, and then sets
+                 `entry` of those whose threads wait for it
+    the sink     `deliver`: who makes a step settles the futures of the items that are done, when it has released the
+                 lock
+    open         items that the scheduler or the line has: their futures are to be settled
+
+Direct calls (`ThreadIntake`). Where nothing chooses among items, and the window has much room, an item goes to the
+workers' queue at once, in a tuple. The worker that takes it settles its future: a round trip costs no step. The
+scheduler learns of such a call (`Began`) only if it fails, or if a pause keeps it from starting.
 
 Callbacks of a future are the user's code, and may block. They run in threads of their own (`Callbacks`), on which
-nothing else depends. So does `repr` of the item of an error that the engine has made, for its note.
-
-A future that its user has cancelled is skipped: by a stage at its item's turn, or where its call begins.
+nothing else depends, or in the thread that cancels the future.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
@@ -32,14 +36,13 @@ from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter
 from manytail._sync import Condition, Event, Held, Mutex
-from manytail._timings import now
-from manytail.errors import ShutDown
+from manytail._timings import Timings, now
+from manytail.errors import Empty, ShutDown
 
 from . import options as table
-from .engine.events import Failed, InputEnded, Returned
-from .engine.item import Batch as Members
-from .engine.item import Call, Item, Kind, Lane, Verdict
-from .engine.lanes import Lanes
+from .engine.events import Began, InputEnded, Recalled
+from .engine.item import Call, Item, Lane
+from .engine.lanes import IDLE_LIMIT, Lanes
 from .engine.scheduler import Scheduler
 from .engine.stages import GO, Decision, Refuse, Stage
 from .engine.window import WINDOW_LIMIT
@@ -49,19 +52,27 @@ from .outcomes import Stats
 from .policies import Batch, Breaker, Retry
 from .runners.driver import Driver
 from .runners.loop import LoopDriver, OwnLoopDriver
-from .runners.threads import ThreadDriver
+from .runners.threads import ThreadDriver, Worker
 from .verdicts import Judge
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 log = logging.getLogger("manytail")
 WAKE: Any = object()  # in the queue of calls: a worker that takes it makes a step
-_here: ContextVar[list[Any]] = ContextVar("manytail: the Caller's driver whose fn runs here", default=[])  # noqa: B039
+ROOMY = 1_000  # a window of that size has room for direct calls: threads that look at once do not fill its second half
+
+# The calls of Callers that this code runs in, each as a list that holds its driver until the call ends.
+_inside: ContextVar[tuple[list[Any], ...]] = ContextVar("manytail: calls of Callers", default=())
+
+
+def is_inside(driver: Any) -> bool:
+    """Whether this code runs in a call of that Caller, or in what the call has started and not outlived."""
+    return any(driver in call for call in _inside.get())
 
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
 class CallFuture(Future[Any]):
-    """Its callbacks run in threads for them, unless its user cancels it.
+    """What is settled by a thread of the Caller runs its callbacks in threads for them.
 
     A signal handler that raises in a method of the standard library's may leave its condition locked, and the thread
     that settles the future would wait for ever. So it has one that does not."""
@@ -69,32 +80,79 @@ class CallFuture(Future[Any]):
     def __init__(self, callbacks: Callbacks) -> None:
         super().__init__()
         self._condition: Any = Condition(Mutex())
-        self.callbacks: Callbacks | None = callbacks  # None: they run where it is settled
-        self.skipped = False  # its user has cancelled it
-        self.asked = False  # whether it begins
-        self.began = False  # it cannot be cancelled
-
-    def cancel(self) -> bool:
-        callbacks, self.callbacks = self.callbacks, None
-        cancelled = super().cancel()
-        self.skipped, self.callbacks = cancelled, callbacks
-        return cancelled
+        self._callbacks = callbacks
 
     def __repr__(self) -> str:  # that of Future takes the lock again where it is held
         return f"<CallFuture at {id(self):#x} {self._state.lower()}>"
 
+    @property
+    def skipped(self) -> bool:
+        """Whether its user has cancelled it. Without the lock."""
+        return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
+
     def begin(self) -> bool:
-        """Its call begins, or its result is there. Returns False if it was cancelled. One thread at a time calls it."""
-        if not self.asked:
-            self.asked = True
-            self.began = self.set_running_or_notify_cancel()
-        return self.began
+        """Its call begins, or its result is there: from here on nobody cancels it. Returns False if it was cancelled.
+        Any thread may call it, any number of times."""
+        with self._condition:
+            if self._state == PENDING:
+                self._state = RUNNING
+            elif self._state == CANCELLED:  # as in set_running_or_notify_cancel: tell concurrent.futures.wait
+                self._state = CANCELLED_AND_NOTIFIED
+                for waiter in self._waiters:
+                    waiter.add_cancelled(self)
+            return self._state != CANCELLED_AND_NOTIFIED
 
     def _invoke_callbacks(self) -> None:
-        if self.callbacks is None:
+        if getattr(threading.current_thread(), "driver", None) is None:  # of a user who cancels it
             super()._invoke_callbacks()  # type: ignore[misc]
         elif self._done_callbacks:  # type: ignore[attr-defined]
-            self.callbacks.add(super()._invoke_callbacks)  # type: ignore[misc]
+            self._callbacks.add(super()._invoke_callbacks)  # type: ignore[misc]
+
+
+class Waiting:
+    """The future of `caller(item)`, which alone waits for it: with the methods of CallFuture that the Caller needs."""
+
+    __slots__ = ("_answer", "_claims", "_done", "_error")
+
+    def __init__(self) -> None:
+        self._claims: list[bool] = []  # the first says whether it begins. A list: its append is atomic
+        self._done = Event()
+        self._answer: Any = None
+        self._error: BaseException | None = None
+
+    @property
+    def skipped(self) -> bool:
+        return self._claims[:1] == [False]
+
+    def begin(self) -> bool:
+        self._claims.append(True)
+        return self._claims[0]
+
+    def cancel(self) -> bool:
+        self._claims.append(False)
+        if not self._claims[0]:
+            self._done.set()
+        return not self._claims[0]
+
+    def set_result(self, result: Any) -> None:
+        self._answer = result
+        self._done.set()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._done.set()
+
+    def result(self) -> Any:
+        self._done.wait()
+        if self.skipped:
+            raise CancelledError
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it refers to this frame
+        return self._answer
 
 
 class Callbacks:
@@ -160,29 +218,33 @@ class SkipStage(Stage):
     of_items = True
 
     def before(self, call: Call, now: float) -> Decision:
-        return Refuse(CancelledError()) if all(map(is_skipped, call.items())) else GO
+        return Refuse(CancelledError()) if all(item.future.skipped for item in call.items()) else GO
 
 
-def is_skipped(item: Item) -> bool:
-    future = item.future
-    return future.skipped if isinstance(future, CallFuture) else future.done()
+class Skipped(CancelledError):
+    """What was cancelled just before its call began. No Retry names it."""
 
 
 class SharedLanes(Lanes):
-    """Lanes that several threads assign. Keys are compared without a lock."""
+    """Lanes that several threads assign. Keys are compared without a lock, but where an idle lane is dropped."""
 
     def __init__(self, **options: Any) -> None:
         self._counting = threading.RLock()  # a signal handler may hand in, too
+        self._dropping = threading.RLock()
         super().__init__(**options)
 
     def assign(self, item: Item) -> None:
+        if self.lone is not None:
+            item.lane = self.lone
+            return
         while True:
-            lane = self.lone or self._lanes.get(item.key) or self._made(item)
+            lane = self._lanes.get(item.key) or self._made(item)
             with Held(self._counting):
                 if not lane.forgotten:
                     lane.assigned += 1
                     item.lane = lane
                     return
+            self._drop(item.key, lane)  # perhaps nobody else does: who marked it may have been interrupted
 
     def _made(self, item: Item) -> Lane:
         if len(self._lanes) >= self._limit:
@@ -196,35 +258,18 @@ class SharedLanes(Lanes):
                 if lane.assigned == lane.emitted and not (lane.rests or lane.pinned):
                     lane.forgotten = True
                     forgotten.append((key, lane))
-            self._limit = max(self._limit, 2 * (len(self._lanes) - len(forgotten)))
+            self._limit = max(IDLE_LIMIT, 2 * (len(self._lanes) - len(forgotten)))
         for key, lane in forgotten:
-            if self._lanes.pop(key, None) is lane and self._forget is not None:
-                self._forget(lane)
+            self._drop(key, lane)
 
-
-class NotingJudge(Judge):
-    """Adds to an error that fails an item which item that is. In a worker, as `repr` is the user's."""
-
-    def failed(self, call: Call, error: BaseException, overdue: bool = False) -> Failed | Returned:
-        if all(map(is_skipped, call.items())):  # whatever `on` says
-            verdict = Verdict(Kind.FAIL, error=error)
-            return Failed(call, verdict) if isinstance(call, Item) else Returned(call, [verdict] * len(call.members))
-        event: Failed | Returned = noted(super().failed(call, error, overdue))
-        return event
-
-    def returned(self, batch: Members) -> Returned:
-        event: Returned = noted(super().returned(batch))
-        return event
-
-
-def noted(event: Any) -> Any:
-    verdicts = [event.verdict] if isinstance(event, Failed) else event.verdicts
-    items = event.call.items() if isinstance(event, Failed) else event.batch.members
-    for item, verdict in zip(items, verdicts, strict=False):
-        if verdict is not None and verdict.kind is Kind.FAIL:
-            note_item(verdict.error, item)
-            item.noted = True
-    return event
+    def _drop(self, key: Hashable, lane: Lane) -> None:
+        """Take a forgotten lane out, unless another thread has done so, and a new one is there. While it is there
+        nobody can put another one in its place, so those who drop it need exclude each other alone."""
+        with Held(self._dropping):
+            if self._lanes.get(key) is lane:
+                del self._lanes[key]
+                if self._forget is not None:
+                    self._forget(lane)
 
 
 # ---------------------------------------------------------------------------------------------------- drivers
@@ -240,13 +285,14 @@ class Intake(Driver):
         self._input_over = False
 
     # ------------------------------------------------------------------------------------------------ for any thread
-    def hand_in(self, item: Item) -> None:
-        """RuntimeError: the Caller has ended."""
-        inside = self in _here.get()
+    def hand_in(self, item: Item) -> Event | None:
+        """Returns what is set when the window has room for the item; None: it had. RuntimeError: the Caller has
+        ended."""
+        inside, entry = is_inside(self), None
         if self.finishing or self.halted:
             raise self.refusal()
         if not inside and len(self.line) >= self._let_in:
-            item.entry = Event()
+            entry = item.entry = Event()
         self.open.add(item)
         if inside:  # fn may wait for it, and so waits for no room
             self.inbox.append([item])
@@ -259,6 +305,7 @@ class Intake(Driver):
             with suppress(KeyError):  # that thread has settled it
                 self.open.remove(item)
                 raise self.refusal()
+        return entry
 
     def refusal(self) -> BaseException:
         error = self.scheduler.error
@@ -275,11 +322,15 @@ class Intake(Driver):
     def wake(self) -> None:
         self.poke()
 
+    def is_idle(self) -> bool:
+        """Whether no call runs that the scheduler does not know."""
+        return True
+
     # ------------------------------------------------------------------------------------------------ under the lock
     def read(self, most: float) -> None:
         self._let_in = int(most) - self.scheduler.window.arrived
         self._admit()
-        if self.finishing and not self.line and not self._input_over:
+        if self.finishing and not self.line and not self._input_over and self.is_idle():
             self._input_over = True
             self.inbox.append(InputEnded(None))
 
@@ -307,139 +358,96 @@ class Intake(Driver):
             effects.read += len(effects.emit) if effects.read else 0
         super()._carry_out(effects)
 
+    def _set_slack(self) -> None:
+        """No success waits for a later step: somebody waits for each."""
+
     def crash(self, error: BaseException | None) -> None:
         super().crash(error)
         self.deliver()
 
     # ------------------------------------------------------------------------------------------------ without it
     def deliver(self) -> None:
-        """Settle what is done."""
-        output = self.output
-        while output:
-            try:
-                item: Any = output.popleft()
-            except IndexError:  # another thread has taken it
-                break
-            if item.error is not None and not item.noted and not isinstance(item.error, CancelledError):
-                self._later(partial(self._note, item))
-            else:
+        """Settle what is done. At the end also what is left: it is cancelled, or gets the error of the Caller."""
+        while self.output:
+            with suppress(IndexError):  # another thread has taken it
+                self.settle_one(self.output.popleft())
+        if not self.ended:
+            return
+        self.line.clear()
+        error = self.scheduler.error
+        while self.open:
+            with suppress(KeyError):  # another thread has taken it
+                item: Any = self.open.pop()
+                if item.entry is not None:
+                    item.entry.set()
+                if error is not None or not item.future.cancel():
+                    item.error = CancelledError() if error is None else own_copy(error)
                 self.settle_one(item)
-        if self.ended and (self.open or self.line):
-            self._sweep()
-        if self.ended:
-            self.callbacks.close()
-
-    def _note(self, item: Item) -> None:
-        note_item(item.error, item)
-        self.settle_one(item)
+        self.callbacks.close()
 
     def settle_one(self, item: Any) -> None:
+        """Whatever the user's `repr` raises here, the future is settled."""
         future, error = item.future, item.error
         item.error = None  # its traceback may refer to the item
         if not future.begin():
             return
-        with suppress(InvalidStateError):
+        if error is not None and not isinstance(error, CancelledError):
+            with suppress(BaseException):
+                note_item(error, item)
+        try:
             if error is None:
                 future.set_result(item.result)
             else:
                 future.set_exception(error)
-
-    def _sweep(self) -> None:
-        """The Caller has ended: what is left is cancelled, or gets the error of the Caller."""
-        self.line.clear()
-        error = self.scheduler.error
-        while self.open:
-            try:
-                item: Any = self.open.pop()
-            except KeyError:  # another thread has taken it
-                return
-            if item.entry is not None:
-                item.entry.set()
-            item.error = CancelledError() if error is None else own_copy(error)
-            self._later(partial(self._drop, item))
-
-    def _later(self, call: Callable[[], object]) -> None:
-        """Have what runs the user's code called."""
-        self.callbacks.add(call)
-
-    def _drop(self, item: Any) -> None:
-        if isinstance(item.error, CancelledError) and item.future.cancel():
-            item.future.begin()  # tells those in concurrent.futures.wait
-        else:
-            self.settle_one(item)
+        except InvalidStateError:  # an abandoned call has ended it
+            pass
 
 
-def begin(made: Call) -> list[Item]:
-    """The call begins: for what was not cancelled, which is all that a batch has until `ended`. Returns all items.
-    CancelledError: everything was."""
-    items = made.items()
-    live = [item for item in items if item.future.begin()]
-    if not live:
-        raise CancelledError
-    if len(live) < len(items):
-        assert isinstance(made, Members)
-        made.members = live
-    return items
-
-
-def ended(made: Any, items: list[Item], results: Any) -> Any:
-    """What the call returned; of a batch: with an error for each item that was left out."""
-    if made.items() is not items and isinstance(made, Members):
-        found = dict(zip(made.members, results, strict=True))
-        return [found.get(item, CancelledError()) for item in items]
-    return results
-
-
-def beginning(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`function` for what was not cancelled."""
-
-    def call(made: Any) -> Any:
-        items = begin(made)
-        try:
-            return ended(made, items, function(made))
-        finally:
-            if len(items) > 1:
-                made.members = items
-            del made, items
-
-    return call
-
-
-async def beginning_in_loop(driver: Any, call_with: Any, stack: Any) -> Callable[[Any], Any]:
-    """The same for an `async def`. It is known in the context of a call that it runs inside the Caller."""
-    function = await call_with(stack)
-
-    async def call(made: Any) -> Any:
-        items, inside = begin(made), [driver]
-        token = _here.set(inside)
-        try:
-            return ended(made, items, await function(made))
-        finally:
-            inside.clear()  # tasks that fn has made, and that outlive it, are not inside
-            _here.reset(token)
-            if len(items) > 1:
-                made.members = items
-            del made, items
-
-    return call
+def begin(made: Call) -> None:
+    """The call begins. Skipped: all its items were cancelled. A batch keeps what was cancelled after its turn."""
+    begun = [item.future.begin() for item in made.items()]  # of all: none can be cancelled from here on
+    if not any(begun):
+        raise Skipped
 
 
 class ThreadIntake(Intake, ThreadDriver):
     """A plain fn."""
 
     def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        ThreadDriver.__init__(self, scheduler, lambda stack: beginning(call_with(stack)), judge)
+        ThreadDriver.__init__(self, scheduler, call_with, judge)
         self._open()
         self._wakes = self._queue.add("wakes")  # type: ignore[arg-type]
         self.next_call = self._next
+        self._put: Callable[[Any], None] = self._calls.put
+        self._direct = scheduler.hands_ahead and scheduler.window.size >= ROOMY
+        self._running: set[Item] = set()  # direct calls
+        self._succeeded: list[list[int]] = []  # how many direct calls each worker has made with success
+        self._stopped = False  # what has not started is cancelled
+        self._here = threading.local()  # of a worker: what `_make_direct` needs
 
-    def start(self, source: Any, never_blocks: bool) -> None:
-        super().start(source, never_blocks)
-        self._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what was handed in
+    # ------------------------------------------------------------------------------------------------ for any thread
+    def hand_in(self, item: Item) -> Event | None:
+        if not self._direct or not self._goes_directly():
+            return super().hand_in(item)
+        try:
+            self._put((item,))
+        except ShutDown:
+            raise self.refusal() from None
+        if self._wants_worker():
+            self.poke()
+        return None
 
-    def hold(self) -> None:
-        super().hold()
-        _here.set([self])  # also for the threads of a map that fn makes
+    def _goes_directly(self) -> bool:
+        """Whether no item waits, and the window is at most half full."""
+        lane: Any = self.scheduler.lanes.lone
+        if self.line or self.halted or self.finishing or lane.waiting or lane.rests:
+            return False
+        window, direct = self.scheduler.window, self._calls.qsize() + len(self._running)
+        return 2 * (direct + window.pending) <= window.size
+
+    def _wants_worker(self) -> bool:
+        count = self._worker_count
+        return count < self.scheduler.allowed and count < self._calls.qsize() + len(self._running)
 
     def wake(self) -> None:
         """Have a step made: by an idle worker, which makes the call too; if there is none, and another worker may be
@@ -452,16 +460,114 @@ class ThreadIntake(Intake, ThreadDriver):
         else:
             self.poke()
 
+    def stop(self, keeps: bool) -> None:
+        self._stopped = True
+        super().stop(keeps)
+
+    def stats(self) -> Stats:
+        stats, done = super().stats(), sum(number for (number,) in self._succeeded)
+        direct = 0 if self.ended else max(0, self._calls.qsize() - self.scheduler.handed) + len(self._running)
+        return stats._replace(done=stats.done + done, in_flight=stats.in_flight + direct)
+
+    def is_idle(self) -> bool:
+        return not (self._running or self._calls.qsize())
+
+    # ------------------------------------------------------------------------------------------------ workers
+    def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
+        function = self._calling(function)
+        succeeded = [0]
+        self._succeeded.append(succeeded)
+        self._here.tools = function, timings, succeeded
+        super()._make_calls(worker, function, timings)
+
+    def _calling(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`function` for what was not cancelled."""
+        outside = _inside.get()
+
+        def call(made: Any) -> Any:
+            begin(made)
+            inside = [self]
+            _inside.set((*outside, inside))
+            try:
+                return function(made)
+            finally:
+                inside.clear()  # what has copied the context, and outlives the call, is not inside
+                del made
+
+        return call
+
     def _next(self) -> Any:
         while True:
-            call: Any = self._queue.get()
+            call: Any = None  # an idle worker keeps nothing alive
+            call = self._queue.get()
             if call is WAKE:
                 call = self._make_step()
+            elif type(call) is tuple:
+                call = self._make_direct(*call)
             if call is not None:
                 return call
 
+    def _make_direct(self, item: Item) -> Call | None:
+        """Make a direct call. Returns the next one, if a step was made that has handed it out."""
+        function, timings, succeeded = self._here.tools
+        lane: Any = self.scheduler.lanes.lone
+        if self._stopped or self.scheduler.error is not None:
+            self._leave(item)
+            return None
+        if lane.rests or lane.spread is not None:  # it comes before all that waits in the lane
+            self.open.add(item)
+            self.inbox += [Began(item), Recalled([item])]
+            return self._make_step()
+        self._running.add(item)
+        item.attempts = 1
+        timings.begin()
+        try:
+            item.result = function(item)
+        except Skipped:
+            self._running.discard(item)
+        except BaseException as error:
+            item.began = timings.end_attempt()
+            self.open.add(item)
+            self._running.discard(item)
+            self.inbox.append(Began(item))
+            self.report_end(self._judge.failed(item, error))
+            if self.ended:  # perhaps it waits for another attempt
+                self.deliver()
+        else:
+            timings.end(item.read)
+            succeeded[0] += 1
+            self._running.discard(item)
+            self.settle_one(item)
+        if self.finishing:
+            self.poke()
+        return None
+
+    def _leave(self, item: Item) -> None:
+        """It is not called."""
+        self.open.add(item)
+        if self.ended:
+            self.deliver()
+
+    # ------------------------------------------------------------------------------------------------ steps
+    def _carry_out(self, effects: Any) -> None:
+        super()._carry_out(effects)
+        while not self.halted and self._wants_worker():
+            self._add_worker()
+
     def take_back(self) -> list[Call]:
-        return [call for call in super().take_back() if call is not WAKE]
+        calls: list[Any] = [call for call in super().take_back() if call is not WAKE]
+        direct = [call[0] for call in calls if type(call) is tuple]
+        self.open.update(direct)
+        self.inbox.extend(map(Began, direct))
+        return [call[0] if type(call) is tuple else call for call in calls]
+
+    def end(self) -> None:
+        self._queue.shutdown()
+        with suppress(Empty, ShutDown):
+            while True:
+                calls: list[Any] = self._queue.get_many(1_024, block=False)
+                self.open.update(call[0] for call in calls if type(call) is tuple)
+        super().end()
 
     def pump(self) -> None:
         super().pump()
@@ -474,16 +580,29 @@ class ThreadIntake(Intake, ThreadDriver):
         return call
 
 
+async def calling_in_loop(driver: Any, call_with: Any, stack: Any) -> Callable[[Any], Any]:
+    """What calls an `async def` for what was not cancelled. Each call is a context of its own, and known there."""
+    function, outside = await call_with(stack), _inside.get()
+
+    async def call(made: Any) -> Any:
+        begin(made)
+        inside = [driver]
+        _inside.set((*outside, inside))
+        try:
+            return await function(made)
+        finally:
+            inside.clear()  # tasks that fn has made, and that outlive it, are not inside
+            del made
+
+    return call
+
+
 class OwnLoopIntake(Intake, OwnLoopDriver):
     """An `async def` fn, in a loop of its own."""
 
     def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        OwnLoopDriver.__init__(self, scheduler, partial(beginning_in_loop, self, call_with), judge)
+        OwnLoopDriver.__init__(self, scheduler, partial(calling_in_loop, self, call_with), judge)
         self._open()
-
-    def start(self, source: Any, never_blocks: bool) -> None:
-        super().start(source, never_blocks)
-        self._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what was handed in
 
     def _step(self) -> None:
         super()._step()
@@ -491,6 +610,10 @@ class OwnLoopIntake(Intake, OwnLoopDriver):
 
 
 class LoopFuture(asyncio.Future[Any]):
+    @property
+    def skipped(self) -> bool:
+        return self.done()
+
     def begin(self) -> bool:
         return not self.done()
 
@@ -499,11 +622,16 @@ class LoopIntake(Intake, LoopDriver):
     """An `async def` fn, in the caller's loop."""
 
     def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        LoopDriver.__init__(self, scheduler, partial(beginning_in_loop, self, call_with), judge)
+        LoopDriver.__init__(self, scheduler, partial(calling_in_loop, self, call_with), judge)
         self._open()
         self._closers: list[asyncio.Future[None]] = []  # those that wait for the end
 
+    def start(self) -> None:  # type: ignore[override]
+        self.loop = asyncio.get_running_loop()
+        self.wake()
+
     def wake(self) -> None:
+        self.inbox.append(0)
         self.pump()
 
     def _step(self) -> None:
@@ -519,10 +647,6 @@ class LoopIntake(Intake, LoopDriver):
             item.error = RuntimeError(f"{type(error).__qualname__}: {error}")
             item.error.__cause__ = error
         super().settle_one(item)
-
-    def _later(self, call: Callable[[], object]) -> None:
-        assert self.loop is not None
-        self.loop.call_soon(call)
 
     def gave_up(self, item: Item) -> None:
         """The one who waits for the item does so no longer: cancel its call if it runs, and nobody else waits for it,
@@ -561,7 +685,7 @@ def plan_of(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
     options = table.check(fn, {name: value for name, value in given.items() if name not in ("self", "fn")})
     table.refuse_limits_of_frames(options.limits)
     window = options.max_in_flight or max(WINDOW_LIMIT, options.workers * options.calls_items)
-    return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window))
+    return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window, never_retry=(Skipped,)))
 
 
 class Caller(Generic[_T, _R]):
@@ -626,14 +750,14 @@ class Caller(Generic[_T, _R]):
         plan = self._plan
         scheduler = plan.scheduler(SharedLanes, [SkipStage()])
         options = plan.options
-        judge = NotingJudge(options.retry, options.fatal, options.never_retry)
         driver: ThreadIntake | OwnLoopIntake
         if options.is_async:
-            driver = OwnLoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), judge)
+            driver = OwnLoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), plan.judge())
         else:
-            driver = ThreadIntake(scheduler, partial(plan.call_with, scheduler.memory), judge)
+            driver = ThreadIntake(scheduler, partial(plan.call_with, scheduler.memory), plan.judge())
         try:
             driver.start(None, True)
+            driver._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what is there
             self._meter = Meter(driver.stats)
             self._driver = driver
         except BaseException:
@@ -646,14 +770,14 @@ class Caller(Generic[_T, _R]):
         """Hand an item in and wait for its result. Raises what fn raised; CancelledError if the Caller ends before; and
         RuntimeError after that, or inside fn."""
         driver = self._begun()
-        if driver in _here.get() or driver.runs_here():
+        if is_inside(driver) or driver.runs_here():
             raise RuntimeError("a call from inside fn that would wait for itself (expected: submit)")
-        future = self.submit(item)
+        future = Waiting()
         try:
+            self._hand_in(driver, item, future)
             result: _R = future.result()
         except BaseException:
-            if not future.done():
-                future.cancel()
+            future.cancel()
             raise
         finally:
             del future  # its exception refers to this frame
@@ -664,19 +788,22 @@ class Caller(Generic[_T, _R]):
         before its call starts, the item is skipped. Callbacks of the future run in threads for them. Raises
         RuntimeError if the Caller has ended."""
         driver = self._begun()
-        made = make_item(self._plan, self._context, driver, item, CallFuture(driver.callbacks))
-        try:
-            driver.hand_in(made)
-            if made.entry is not None:
-                made.entry.wait()
-        except BaseException:
-            made.future.cancel()
-            driver.poke()
-            raise
+        future: Future[_R] = CallFuture(driver.callbacks)
+        self._hand_in(driver, item, future)
+        return future
+
+    def _hand_in(self, driver: Any, item: _T, future: Any) -> None:
+        made = make_item(self._plan, self._context, driver, item, future)
         if self._meter is not None:
             self._meter.sample()
-        future: Future[_R] = made.future
-        return future
+        try:
+            entry = driver.hand_in(made)
+            if entry is not None:
+                entry.wait()
+        except BaseException:
+            future.cancel()
+            driver.poke()
+            raise
 
     def stats(self) -> Stats:
         """Return how far the Caller is. Cancelled items count as failed."""
@@ -691,7 +818,7 @@ class Caller(Generic[_T, _R]):
             driver = self._driver
         if driver is None:
             return
-        if driver.runs_here() or driver.callbacks.runs_here() or driver in _here.get():
+        if driver.runs_here() or driver.callbacks.runs_here() or is_inside(driver):
             raise RuntimeError("close: called by fn or a callback of the same Caller (expected: by another thread)")
         driver.finish()
         if cancel:
@@ -721,9 +848,6 @@ def make_item(plan: Plan, context: Any, driver: Intake, value: Any, future: Any)
         item = Item(value, None, now())
         scheduler.lanes.assign(item)
     item.future = future
-    if item.error is not None:
-        note_item(item.error, item)
-        item.noted = True
     return item
 
 
@@ -787,18 +911,17 @@ class AsyncCaller(Generic[_T, _R]):
         return self._driver
 
     def _begin(self) -> LoopIntake:
-        plan, options = self._plan, self._plan.options
-        judge = NotingJudge(options.retry, options.fatal, options.never_retry)
+        plan = self._plan
         scheduler = plan.scheduler(SharedLanes, [SkipStage()])
-        driver = LoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), judge)
-        driver.start(NO_INPUT)
+        driver = LoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), plan.judge())
+        driver.start()
         self._meter = Meter(driver.stats)
         return driver
 
     async def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised, and RuntimeError as Caller."""
         driver = self._begun()
-        if driver in _here.get():
+        if is_inside(driver):
             raise RuntimeError("a call from inside fn that would wait for itself (expected: a task that outlives it)")
         made = make_item(self._plan, self._context, driver, item, LoopFuture())
         driver.hand_in(made)
@@ -823,7 +946,7 @@ class AsyncCaller(Generic[_T, _R]):
         driver = self._driver
         if driver is None:
             return
-        if driver in _here.get() or driver.runs_here():
+        if is_inside(driver) or driver.runs_here():
             raise RuntimeError("aclose: called by fn of the same AsyncCaller (expected: by another task)")
         driver.finish()
         if cancel:
@@ -840,11 +963,3 @@ class AsyncCaller(Generic[_T, _R]):
         driver = getattr(self, "_driver", None)
         if driver is not None and not driver.ended:
             driver.stop(keeps=False)
-
-
-class _NoInput:
-    def take(self, most: int) -> list[Item]:
-        raise AssertionError(most)  # the line is read instead
-
-
-NO_INPUT = _NoInput()

@@ -189,8 +189,9 @@ class Plan:
         )
         memory = self.memory()
         stages = [*self.stages(memory), *([] if limits is None else [limits])]
-        place = 1 + max((at for at, stage in enumerate(stages) if isinstance(stage, EqualStage)), default=-1)
-        stages[place:place] = skips
+        if stages or options.batch is not None:  # else an item that was cancelled takes nothing before its call
+            place = 1 + max((at for at, stage in enumerate(stages) if isinstance(stage, EqualStage)), default=-1)
+            stages[place:place] = skips
         if options.batch is None:
             return self.makes(rules, lanes, stages, spent, memory)
         batches = Batches(options.batch.size, options.batch.linger, options.order == "key")

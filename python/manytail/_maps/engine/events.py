@@ -25,6 +25,12 @@ class InputEnded(NamedTuple):
     error: BaseException | None
 
 
+class Began(NamedTuple):
+    """A call of an item that had not arrived: it counts as read and as handed from here on."""
+
+    call: Item
+
+
 class Failed(NamedTuple):
     """The call raised, ran out of time, or was cancelled. verdict: of `policies.judge`."""
 

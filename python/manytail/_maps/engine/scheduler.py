@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 from ..outcomes import DeadlineExceeded, TooManyFailures
 from .adaptive import AdaptiveStage
 from .breaker import BreakerStage
-from .events import Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Stop, Woken
+from .events import Began, Effects, Event, Fail, Failed, InputEnded, LookedUp, Missed, Recalled, Stop, Woken
 from .item import Call, Ended, Item, Kind, Lane, Verdict, said_by
 from .lanes import Lanes
 from .stages import GO, KEEP, Answer, Decision, Refuse, Stage, Wait
@@ -125,7 +125,7 @@ class Scheduler:
         self._handlers: dict[type, Callable[[Any], None]] = {
             Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
             Recalled: self._recalled, Woken: self._woken, InputEnded: self._end_input, LookedUp: self._looked_up,
-            Fail: self._fail_map, Stop: self._stop,
+            Fail: self._fail_map, Stop: self._stop, Began: self._began,
         }  # fmt: skip
         self._now = 0.0
         self._effects = Effects()
@@ -206,6 +206,10 @@ class Scheduler:
             else:
                 self.remembered += 1
                 self._complete(item)
+
+    def _began(self, event: Began) -> None:
+        self.window.arrived += 1
+        self.handed += 1
 
     def _took(self, number: int) -> None:
         self.window.taken += number
