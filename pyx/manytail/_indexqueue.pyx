@@ -8,9 +8,12 @@ from cpython.buffer cimport PyBuffer_Release
 
 from manytail._cpython cimport mt_let_go_of_gil_first
 from manytail._int64 cimport open_int64
+from manytail._lifecycle cimport note_items
 from manytail._mq_forks cimport *
-from manytail._mq_batch cimport *
-from manytail._multiqueue cimport Batch, DETACH_FROM, MultiQueue, many_argument, refuse
+from manytail._mq_get cimport *
+from manytail._multiqueue cimport DETACH_FROM, MultiQueue, many_argument, new_get_many
+
+from manytail.errors import Empty
 
 
 # ----------------------------------------------------------------------------------------------------------- bulk moves
@@ -39,10 +42,12 @@ cdef int64_t take_raw_now(queue *q, uintptr_t *items, int64_t n, bint all_or_non
     return got
 
 
-cdef void copy_batch(Batch batch, Py_buffer *view) noexcept:
+cdef int copy_ints(list items, Py_buffer *view) except -1:
+    """Of 64 bits each, so that it does not fail."""
     cdef int64_t i
-    for i in range(batch.b.n):
-        (<uintptr_t *>view.buf)[i] = batch.b.items[i].item
+    for i in range(len(items)):
+        (<int64_t *>view.buf)[i] = items[i]
+    return 0
 
 
 # ------------------------------------------------------------------------------------------------------ the queue class
@@ -87,7 +92,7 @@ cdef class IndexMultiQueue(MultiQueue):
         if n <= 0:
             return numpy_array(0)
         if self.choose is not None or (linger and deadline != ONCE):
-            return self.result_of(self.batch_of(n, deadline, linger))
+            return self.result_of(new_get_many(self, n, deadline, linger).run())
         while True:
             out = self.array(self.wait_available(n, deadline))
             if self.fill(out, True, &slots):    # all of it: to make a shorter array could fail after the integers left
@@ -99,54 +104,45 @@ cdef class IndexMultiQueue(MultiQueue):
         MultiQueue.get_many; the buffer stays exported while it waits."""
         cdef int64_t got, slots, deadline = deadline_from(block, timeout), longer = linger_from(linger)
         if self.choose is not None or (longer and deadline != ONCE):
-            return self.batch_into(out, deadline, longer)
+            return self.gather_into(out, deadline, longer)
         while True:
             got = self.fill(out, False, &slots)
             if got or slots == 0:
                 return got
             self.wait_available(1, deadline)
 
-    cdef object result_of(self, Batch batch):
+    cdef object result_of(self, list items):
         cdef Py_buffer view
         try:
-            out = numpy_array(batch.b.n)
+            out = numpy_array(len(items))
             open_int64(out, &view, True)
-        except BaseException:
-            batch.give_all_back()
+        except BaseException as error:
+            note_items(error, items)
             raise
-        copy_batch(batch, &view)
+        copy_ints(items, &view)
         PyBuffer_Release(&view)
-        end_batch(&batch.b)
         return out
 
-    cdef int64_t batch_into(self, object out, int64_t deadline, int64_t linger) except -1:
+    cdef int64_t gather_into(self, object out, int64_t deadline, int64_t linger) except -1:
         cdef Py_buffer view
-        cdef Batch batch
-        cdef int64_t got = 0
+        cdef list taken = []
         open_int64(out, &view, True)
         try:
             if view.shape[0]:
-                batch = self.batch_of(view.shape[0], deadline, linger)
-                got = batch.b.n
-                copy_batch(batch, &view)
-                end_batch(&batch.b)
+                taken = new_get_many(self, view.shape[0], deadline, linger).run()
+                copy_ints(taken, &view)
         finally:
             PyBuffer_Release(&view)
-        return got
+        return len(taken)
 
     cdef int64_t wait_available(self, int64_t n, int64_t deadline) except -1:
         """Wait for the first item. Returns how many are there, at most n."""
-        cdef wait_point p
-        cdef int64_t there
-        cdef int r
-        items_point(&p, self.q, True)
-        while True:
+        cdef int64_t there = qsize_of(self.q, n, True)
+        while there == 0:
+            if not self.wait_for_items(deadline):
+                raise Empty
             there = qsize_of(self.q, n, True)
-            if there:
-                return there
-            r = MT_EMPTY
-            if not again(&p, 1, &r, deadline):
-                refuse(r, NULL)
+        return there
 
     cdef object array(self, int64_t n):
         try:

@@ -217,6 +217,15 @@ cdef int note_count(object error, int64_t count) except -1:
     return 0
 
 
+cdef int note_items(object error, list items) except -1:
+    """Set error.items, what a call has taken before this exception. As note_count()."""
+    try:
+        error.items = items
+    except Exception:
+        pass
+    return 0
+
+
 cdef void unclosed(str text) noexcept:
     """Issue a ResourceWarning from a finalizer. If a filter turns it into an error, that goes to sys.unraisablehook. A
     pending exception is kept. No warning at interpreter exit, when the warnings module may be gone."""

@@ -13,7 +13,7 @@
 # This file has the structs and the locks. The algorithm, on C structs and nogil, is in the files of one job each:
 # _mq_sizes (the sizes of items), _mq_tail (appending), _mq_ready (listed sub-queues), _mq_get, _mq_tasks (join),
 # _mq_put, _mq_forks, _mq_life (sub-queues come and go), _mq_changes (while it is used), _mq_clear (clear and discard),
-# _mq_iterate, _mq_batch (gets that give back), _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
+# _mq_iterate, _mq_nogil. How calls wait: _waiting.pxd. The faces are _multiqueue.pyx,
 # _queue.pyx, _nogil.pyx (without Python) and _wp.pxd (lanes); the native drivers compile all of it without an
 # interpreter. Progress: blocking.
 #
@@ -102,7 +102,6 @@ ctypedef struct subqueue:
     uint64_t size_put               # put lock
     mt_atomic_i64 size_removed      # written under the take lock
     int64_t priority                # take lock; kept for a detached handle
-    int64_t last_batch              # number of the last batch that took an item from it (_mq_batch.pxd); take lock
     int64_t counted                 # items ever put, when qsize looked last (_mq_ready.pxd); take lock
     subqueue *changed_next          # in mq's list `changed`; take lock
     subqueue *changed_prev
@@ -134,7 +133,6 @@ ctypedef struct queue:
     int64_t counted                 # the sum of `counted` of all attached sub-queues; take lock
     subqueue *changed               # attached ones without MT_MUST_COUNT; take lock
     int64_t done                    # task_done calls
-    int64_t batches                 # batches ever begun (_mq_batch.pxd); take lock
     int64_t bulks                   # bulk operations of detached threads; written attached, under bulk_lock
     uint32_t begun                  # 1: options are set or a sub-queue was added, so they cannot be set; take lock
     uint32_t shut                   # 1: no more puts; take lock

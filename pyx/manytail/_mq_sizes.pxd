@@ -12,7 +12,7 @@ from manytail._mq cimport *
 
 
 cdef inline int64_t tail_size(subqueue *s) noexcept nogil:
-    """The sum of the sizes inside, at most 2**63 - 1. (Giving back, _mq_batch.pxd, is not limited by maxsize.)"""
+    """The sum of the sizes inside, at most 2**63 - 1."""
     # pairs with: mt_xchg_seq_cst in head_subtract_sizes
     cdef uint64_t sum = s.size_put - <uint64_t>mt_load_seq_cst_i64(&s.size_removed)
     return <int64_t>sum if sum <= <uint64_t>INT64_MAX else INT64_MAX

@@ -1,11 +1,10 @@
-# What the modules beside _multiqueue use of it: the queue, its sub-queues, and batches. Private.
+# What the modules beside _multiqueue use of it: the queue, its sub-queues, and gets that linger. Private.
 cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 
 from manytail._int64 cimport Int64s
 from manytail._mq cimport queue, subqueue
-from manytail._mq_batch cimport taken_batch
 from manytail._root cimport Root
 
 cdef enum:
@@ -24,13 +23,14 @@ cdef class MultiQueue(Root):
     cdef tuple pair(self)
     cdef tuple ready_subqueues(self)
     cdef SubQueue ask(self)
-    cdef int take_chosen(self, uintptr_t *item, PyObject **key, taken_batch *batch) except -1
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1
     cdef object many(self, int64_t n, int64_t deadline, int64_t linger)
     cdef list take_many(self, int64_t n)
-    cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger)
-    cdef object result_of(self, Batch batch)
-    cdef object until_items(self)
+    cdef int take_into(self, list out, int64_t n) except -1
+    cdef object result_of(self, list items)
+    cdef bint wait_for_items(self, int64_t deadline) except -1
+    cdef object until_items(self, int64_t deadline)
     cdef bint drop_all(self) except -1
 
 
@@ -53,16 +53,17 @@ cdef class SubQueue(Root):
 
 
 @cython.final
-cdef class Batch(Root):
-    cdef taken_batch b
-    cdef bint raw
-    cdef int64_t linger         # nanoseconds from its first item on
-    cdef bint linger_pending    # that item has not come yet
-    cdef int64_t deadline       # of the whole call
-    cdef bint failed            # the selection raised after items were taken: they are returned, it will raise again
-    cdef void give_all_back(self) noexcept
-    cdef bint take_more(self, MultiQueue mq) except -1
-    cdef int take_chosen(self, MultiQueue mq) except -1
+cdef class GetMany:
+    cdef MultiQueue mq
+    cdef list taken
+    cdef int64_t n
+    cdef int64_t deadline
+    cdef int64_t linger         # nanoseconds from the first item on
+    cdef bint is_complete(self) except -1
+    cdef int fail(self, object error) except -1
+    cdef list run(self)
+
+cdef GetMany new_get_many(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger)
 
 
 cdef int64_t priority_argument(object value) except? -7

@@ -25,10 +25,10 @@ from manytail._cpython cimport *
 from manytail._int64 cimport Int64s, int64_of, int64s_of
 from manytail._mq_changes cimport *
 from manytail._mq_clear cimport *
-from manytail._mq_batch cimport *
+from manytail._mq_put cimport *
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, note_items, raise_if_failed
 from manytail._root cimport clear_by_breaking_cycles
 
 from manytail._values import MultiQueueStats, SubQueueView
@@ -100,8 +100,8 @@ cdef class MultiQueue(Root):
         "weighted": `weight` items per turn; a sub-queue that becomes empty loses the rest of its turn.
         "oldest": the sub-queue whose first item is the oldest. A function: it gets the ready sub-queues with the most
         urgent priority, in the order of the ring, and returns one of them. It is called for each item, and from several
-        threads. If it raises, get raises that error and nothing is lost; a get_many that has already taken items
-        returns them, or puts them back if the error is not an Exception, for example KeyboardInterrupt.
+        threads. If it raises, get raises that error and nothing is lost; what a get_many has already taken is in a
+        list, the error's `items`.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready sub-queues) for a function. Sub-queues
     that are not ready cost nothing.
@@ -293,10 +293,7 @@ cdef class MultiQueue(Root):
     cdef int get_slow(self, int64_t deadline, bint with_key, bint tried, PyObject **found) except -1:
         """MT_OK and what get returns, whose reference is the caller's. MT_EMPTY: nothing came in time. tried: the
         caller has just tried."""
-        cdef wait_point p
         cdef object taken
-        cdef int r
-        items_point(&p, self.q, True)
         while True:
             if not tried:
                 taken = self.take(with_key)
@@ -305,11 +302,19 @@ cdef class MultiQueue(Root):
                     found[0] = <PyObject *>taken
                     return MT_OK
             tried = False
-            r = MT_EMPTY
-            if not again(&p, 1, &r, deadline):
-                if r == MT_EMPTY or r == MT_TIMEOUT:
-                    return MT_EMPTY
-                refuse(r, NULL)
+            if not self.wait_for_items(deadline):
+                return MT_EMPTY
+
+    cdef bint wait_for_items(self, int64_t deadline) except -1:
+        """After a try that found nothing. True: try again. False: nothing came in time."""
+        cdef wait_point p
+        cdef int r = MT_EMPTY
+        items_point(&p, self.q, True)
+        if again(&p, 1, &r, deadline):
+            return True
+        if r != MT_EMPTY and r != MT_TIMEOUT:
+            refuse(r, NULL)
+        return False
 
     cdef object take(self, bint with_key):
         """An item, (key, item), or NOTHING."""
@@ -324,7 +329,7 @@ cdef class MultiQueue(Root):
         if self.raw:
             r = self.take_integer(&item, &key if with_key else NULL)
         elif self.choose is not None:
-            r = self.take_chosen(&item, &key, NULL)
+            r = self.take_chosen(&item, &key)
         else:
             lock_take(self.q, True)
             r = head_get(self.q, &item, &s, True, &to_post)
@@ -433,33 +438,28 @@ cdef class MultiQueue(Root):
             forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
 
-    cdef int take_chosen(self, uintptr_t *item, PyObject **key, taken_batch *batch) except -1:
-        """Take an item of the sub-queue that the callable chooses, into *item and *key, or into the batch. MT_OK,
-        MT_EMPTY or MT_NOMEM."""
+    cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1:
+        """Take an item of the sub-queue that the callable chooses. MT_OK or MT_EMPTY."""
         cdef wait_node *to_post = NULL
         cdef SubQueue sub
-        cdef bint there, memory
+        cdef bint there
         while True:
             sub = self.ask()
             if sub is None:
                 return MT_EMPTY
             lock_take(self.q, True)
             there = sub.s.ready.listed and head_count(sub.s) > 0
-            memory = not there or batch == NULL or head_reserve(batch, sub.s)
-            if there and memory:
-                if batch == NULL:
-                    item[0] = head_pop(self.q, sub.s)
-                    self.q.taken_total += 1
-                    key[0] = <PyObject *>sub.name_
-                    Py_INCREF_raw(key[0])
-                else:
-                    head_take(batch, sub.s)
+            if there:
+                item[0] = head_pop(self.q, sub.s)
+                self.q.taken_total += 1
+                key[0] = <PyObject *>sub.name_
+                Py_INCREF_raw(key[0])
                 head_popped(self.q, sub.s, 1, True, &to_post)
                 head_served_out_of_turn(self.q, sub.s)
                 head_propagate(self.q, &to_post)
             unlock_take_and_post(self.q, to_post)
             if there:
-                return MT_OK if memory else MT_NOMEM
+                return MT_OK
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items items, in the order of get. Waits for the first one, then takes all that are
@@ -467,27 +467,23 @@ cdef class MultiQueue(Root):
 
         linger: how many seconds it waits for more items after the first one. It returns earlier if it has max_items
         items, times out, or the queue is shut down. If an exception interrupts it, for example one from a signal
-        handler, all items are put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError
-        if linger is negative or NaN."""
+        handler, the items that it has taken are in a list, the exception's `items`. block=False ignores linger. Raises
+        ValueError if linger is negative or NaN."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         return self.many(n, deadline_from(block, timeout) if n > 0 else ONCE, longer)
 
     cdef object many(self, int64_t n, int64_t deadline, int64_t linger):
-        cdef wait_point p
         cdef list out
-        cdef int r
         if n <= 0:
             return []
         if self.choose is not None or (linger and deadline != ONCE):
-            return self.result_of(self.batch_of(n, deadline, linger))
-        items_point(&p, self.q, True)
+            return self.result_of(new_get_many(self, n, deadline, linger).run())
         while True:
             out = self.take_many(n)
             if out:
                 return out
-            r = MT_EMPTY
-            if not again(&p, 1, &r, deadline):
-                refuse(r, NULL)
+            if not self.wait_for_items(deadline):
+                raise Empty
 
     cdef list take_many(self, int64_t n):
         """Take up to n items without waiting."""
@@ -508,39 +504,27 @@ cdef class MultiQueue(Root):
         unlock_take_and_post(self.q, to_post)
         return out
 
-    cdef Batch batch_of(self, int64_t n, int64_t deadline, int64_t linger):
-        """Wait for an item, take what is there, and linger. If this raises, everything was given back. Else the caller
-        makes the result, or gives everything back."""
-        cdef Batch batch = new_batch(self, n, deadline, linger)
-        cdef wait_point p
-        cdef int r
-        items_point(&p, self.q, True)
-        try:
-            while batch.take_more(self):
-                r = MT_EMPTY
-                if not again(&p, 1, &r, batch.deadline):
-                    if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
-                        refuse(r, NULL)
-                    break
-        except BaseException:
-            batch.give_all_back()
-            raise
-        return batch
+    cdef int take_into(self, list out, int64_t n) except -1:
+        """Append what is there to `out`, until it has n items. If this raises, `out` has all that was taken."""
+        cdef int64_t there = qsize_of(self.q, n - len(out), True)   # with fast putters it might not end otherwise
+        cdef object item
+        while there > 0:
+            out.append(None)            # allocated before the item is taken: after that nothing can fail
+            try:
+                item = self.take(False)
+            except BaseException:
+                out.pop()
+                raise
+            if item is NOTHING:
+                out.pop()
+                return 0
+            out[len(out) - 1] = item
+            there -= 1
+        return 0
 
-    cdef object result_of(self, Batch batch):
+    cdef object result_of(self, list items):
         """What get_many returns."""
-        cdef list out
-        cdef int64_t i
-        try:
-            out = mt_list_reserve(batch.b.n)
-        except BaseException:
-            batch.give_all_back()
-            raise
-        for i in range(batch.b.n):
-            mt_list_slots(<PyObject *>out)[i] = batch.b.items[i].item
-        mt_list_filled(<PyObject *>out, batch.b.n)
-        end_batch(&batch.b)
-        return out
+        return items
 
     def peek(self):
         """Return the item that get would return, without removing it. Raises Empty if there is none."""
@@ -576,7 +560,7 @@ cdef class MultiQueue(Root):
             taken = self.take(False)
             if taken is not NOTHING:
                 return taken
-            refuse(await self.until_items(), NULL)
+            refuse(await self.until_items(NEVER), NULL)
 
     @cython.binding(True)
     async def aget_with_key(self):
@@ -588,28 +572,28 @@ cdef class MultiQueue(Root):
             taken = self.take(True)
             if taken is not NOTHING:
                 return taken
-            refuse(await self.until_items(), NULL)
+            refuse(await self.until_items(NEVER), NULL)
 
     @cython.binding(True)
     async def aget_many(self, max_items, *, linger=0.0):
-        """get_many for coroutines. If it is cancelled, what it has taken is put back."""
+        """get_many for coroutines. If it is cancelled, what it has taken is in a list, the exception's `items`."""
         cdef int64_t n = many_argument(max_items), longer = linger_from(linger)
         pause = checkpoint()
         if pause is not None:
             await pause
         if n > 0 and (longer or self.choose is not None):
-            return await linger_in_loop(self, n, longer)
+            return self.result_of(await new_get_many(self, n, NEVER, longer).gather())
         while True:
             try:
                 return self.many(n, ONCE, 0)
             except Empty:
-                refuse(await self.until_items(), NULL)
+                refuse(await self.until_items(NEVER), NULL)
 
-    cdef object until_items(self):
-        """For a coroutine that found nothing: await it, then try again."""
+    cdef object until_items(self, int64_t deadline):
+        """wait_for_items() for a coroutine, which awaits it. MT_OK: try again. Else why not."""
         cdef Waiting waiting = new_waiting(self)
         items_point(&waiting.point, self.q, True)
-        return waiting.wait()
+        return waiting.wait_until(deadline)
 
     # ------------------------------------------------------------------------------------------------------------ state
     def qsize(self):
@@ -692,97 +676,65 @@ cdef class MultiQueue(Root):
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
 
 
-# -------------------------------------------------------------------------------------------------------------- batches
+# ----------------------------------------------------------------------------------------------------- gets that linger
 @cython.final
-@cython.no_gc_clear     # a cycle breaks at the coroutine that lingers, whose finalizer gives everything back
-cdef class Batch(Root):
-    """The items that a get_many has taken and may have to give back: see _mq_batch.pxd."""
+cdef class GetMany:
+    """A get_many that lingers or asks a selection: what it has taken, and until when it waits for more. It waits in a
+    thread, run(), or in a coroutine, gather(). An exception that ends it has what was taken as its `items`."""
 
-    def __dealloc__(self):
-        self.give_all_back()    # if the call has not returned them
-
-    cdef int visit(self, visitproc visit, void *arg) noexcept:
-        cdef int64_t i = 0
-        cdef int r = 0
-        while i < self.b.n and r == 0:
-            r = mt_visit_one(self.b.items[i].s.owner, visit, arg)
-            if r == 0 and not self.raw and not self.b.items[i].given_back:
-                r = visit(<PyObject *>self.b.items[i].item, arg)
-            i += 1
-        return r
-
-    cdef void give_all_back(self) noexcept:
-        give_back(&self.b, not self.raw, True)
-
-    cdef bint take_more(self, MultiQueue mq) except -1:
-        """Take what is there. True: wait for more, until `deadline`."""
-        cdef int r
-        if mq.choose is None:
-            r = take_what_is_there(&self.b, True)
-        else:
-            r = self.take_chosen(mq)
-        if r == MT_NOMEM:
-            forward_items(mq.q, True)    # another getter takes what this one may have been woken for
-            raise MemoryError
-        if self.b.n == self.b.limit or self.failed:
+    cdef bint is_complete(self) except -1:
+        """Take what is there. False: wait for more, until `deadline`."""
+        cdef bint first = not self.taken
+        self.mq.take_into(self.taken, self.n)
+        if not self.taken:
             return False
-        if self.linger_pending and self.b.n:
-            self.linger_pending = False
+        if first and self.linger:
             self.deadline = sooner(self.deadline, self.linger)
-        # Checked here too, because a wait ends with MT_OK while there are items, even if the deadline is over.
-        return self.b.n == 0 or (self.linger != 0 and (self.deadline == NEVER or mt_now_ns() < self.deadline))
+        # The time is looked at here too: a wait ends with MT_OK while there are items, even if its deadline is over.
+        return (len(self.taken) >= self.n or not self.linger
+                or (self.deadline != NEVER and mt_now_ns() >= self.deadline))
 
-    cdef int take_chosen(self, MultiQueue mq) except -1:
-        cdef int64_t limit
-        cdef int r = MT_OK
-        lock_take(mq.q, True)
-        limit = self.b.n + head_qsize(mq.q, self.b.limit - self.b.n)    # of this call, see take_what_is_there()
-        unlock_take(mq.q)
-        while r == MT_OK and self.b.n < limit:
-            try:
-                r = mq.take_chosen(NULL, NULL, &self.b)
-            except Exception:       # after KeyboardInterrupt and the like the caller gives everything back
-                if self.b.n == 0:
-                    raise
-                self.failed = True
-                break
-        return r
+    cdef int fail(self, object error) except -1:
+        """Pass on a wake-up that was not used, and give the exception what was taken."""
+        forward_items(self.mq.q, True)
+        return note_items(error, self.taken)
+
+    cdef list run(self):
+        try:
+            while not self.is_complete():
+                if not self.mq.wait_for_items(self.deadline):
+                    if self.taken:
+                        break
+                    raise Empty
+        except BaseException as error:
+            if not self.taken or not isinstance(error, ShutDown):
+                self.fail(error)
+                raise
+        return self.taken
+
+    async def gather(self):
+        try:
+            while not self.is_complete():
+                r = await self.mq.until_items(self.deadline)
+                if self.taken and (r == MT_TIMEOUT or r == MT_SHUTDOWN):
+                    break
+                refuse(r, NULL)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return self.taken
 
 
-cdef Batch new_batch(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger):
-    cdef Batch batch
+cdef GetMany new_get_many(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger):
+    cdef GetMany it
     try:
-        batch = Batch.__new__(Batch)
+        it = GetMany.__new__(GetMany)
+        it.taken = []
     except BaseException:
         forward_items(mq.q, True)       # another getter takes what this one may have been woken for
         raise
-    batch.raw = mq.raw
-    batch.deadline = deadline
-    batch.linger = linger
-    batch.linger_pending = True
-    begin_batch(&batch.b, mq.q, n, True)
-    return batch
-
-
-async def linger_in_loop(MultiQueue mq, int64_t n, int64_t linger):
-    """MultiQueue.get_many with linger, or with a selection, for coroutines."""
-    cdef Batch batch = new_batch(mq, n, NEVER, linger)
-    cdef Waiting waiting
-    cdef int r
-    try:
-        while batch.take_more(mq):
-            waiting = new_waiting(mq)
-            items_point(&waiting.point, mq.q, True)
-            r = await waiting.wait_until(batch.deadline)
-            if r == MT_OK:
-                continue
-            if batch.b.n == 0 or (r != MT_TIMEOUT and r != MT_SHUTDOWN):
-                refuse(r, NULL)
-            break
-    except BaseException:
-        batch.give_all_back()
-        raise
-    return mq.result_of(batch)
+    it.mq, it.n, it.deadline, it.linger = mq, n, deadline, 0 if deadline == ONCE else linger
+    return it
 
 
 cdef object key_taken(object key):

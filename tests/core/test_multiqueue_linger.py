@@ -1,20 +1,17 @@
-"""get_many(linger=...) of a multi-queue: what others do while it lingers, and that an exception gives everything back
-as it stood. tests/contract/test_linger.py has what holds for every structure.
+"""get_many(linger=...) of a multi-queue: what others do while it lingers, and that an exception has what it has taken.
+tests/contract/test_linger.py has what holds for every structure.
 """
 import array
 import asyncio
-import gc
 import threading
-import weakref
 from queue import Full
 
 import pytest
 import trio
-from support.event_loops import in_every_kind_of_loop
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters
 
-from manytail import IndexMultiQueue, MultiQueue, ShutDown
+from manytail import IndexMultiQueue
 
 SHORT = 0.003
 SELECTIONS = ["round_robin", "weighted", "oldest", lambda ready: ready[0]]
@@ -101,20 +98,22 @@ def test_ctrl_c_ends_it_while_others_put(new_bulk):
             ctrl_c()
 
     def interrupted():
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as error:
             queue.get_many(10**9, linger=LONG)
+        return error.value.items
 
     most = 1_000_000
-    _, put = with_four_putters(queue, 100_000, most, interrupted, interrupt_once)
+    taken, put = with_four_putters(queue, 100_000, most, interrupted, interrupt_once)
     assert put < 4 * most
-    assert queue.qsize() == put
+    assert len(taken) + queue.qsize() == put
 
 
-# ------------------------------------------------------------------------------------------------ giving back
+# ------------------------------------------------------------------------------------------------ exceptions
 def interrupted(queue, n=50):
-    """get_many that Ctrl-C ends while it lingers."""
-    with acting_when(lambda: queue.stats().getters_waiting, ctrl_c), pytest.raises(KeyboardInterrupt):
+    """get_many that Ctrl-C ends while it lingers. Returns what the exception has."""
+    with acting_when(lambda: queue.stats().getters_waiting, ctrl_c), pytest.raises(KeyboardInterrupt) as error:
         queue.get_many(n, linger=LONG)
+    return error.value.items
 
 
 def cancelled(queue, n=50):
@@ -123,38 +122,35 @@ def cancelled(queue, n=50):
         while not queue.stats().getters_waiting:
             await asyncio.sleep(0)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError) as error:
             await task
+        return error.value.items
 
-    asyncio.run(main())
+    return asyncio.run(main())
 
 
 def cancelled_in_trio(queue, n=50):
+    taken = []
+
+    async def get():
+        try:
+            await queue.aget_many(n, linger=LONG)
+        except trio.Cancelled as error:
+            taken.extend(error.items)
+            raise
+
     async def main():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: queue.aget_many(n, linger=LONG))
+            nursery.start_soon(get)
             while not queue.stats().getters_waiting:
                 await trio.sleep(0)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+    return taken
 
 
-def closed(queue, n=50):
-    """A coroutine that is dropped in the middle."""
-    loop = asyncio.new_event_loop()
-    asyncio._set_running_loop(loop)
-    try:
-        coroutine = queue.aget_many(n, linger=LONG)
-        while coroutine.send(None) is None:  # it lets the loop run
-            continue
-    finally:
-        asyncio._set_running_loop(None)
-    coroutine.close()
-    loop.close()
-
-
-ENDS = {"Ctrl-C": interrupted, "cancelled": cancelled, "cancelled in trio": cancelled_in_trio, "closed": closed}
+ENDS = {"Ctrl-C": interrupted, "cancelled": cancelled, "cancelled in trio": cancelled_in_trio}
 pytestmark = pytest.mark.thread_unsafe(reason="signals")
 
 
@@ -165,148 +161,103 @@ def end(request):
 
 @pytest.mark.parametrize("selection", SELECTIONS, ids=["round_robin", "weighted", "oldest", "chosen"])
 @pytest.mark.parametrize("n", [1, 5, 30])
-def test_an_exception_gives_everything_back_as_it_stood(new_bulk, end, selection, n):
-    queue = new_bulk(selection=selection)
-    tails = [queue.add(key, weight=2) for key in "abc"]
-    for item in range(n):
-        tails[item % 3].put(item)
-    inside = [list(tail) for tail in tails]
-    end(queue)
-    assert [list(tail) for tail in tails] == inside
-    assert queue.stats()[-2:] == (n, 0)
-    assert not queue.join(0)
-    expected = list(range(n)) if selection == "oldest" else None
-    got = drain(queue)
-    assert sorted(got) == list(range(n))
-    if expected is not None:
-        assert got == expected
+def test_an_exception_has_what_was_taken_in_the_order_of_get(new_bulk, end, selection, n):
+    def filled():
+        queue = new_bulk(selection=selection)
+        tails = [queue.add(key, weight=2) for key in "abc"]
+        for item in range(n):
+            tails[item % 3].put(item)
+        return queue
+
+    queue = filled()
+    taken = end(queue)
+    assert type(taken) is list
+    assert taken == drain(filled())
+    assert queue.stats()[-2:] == (n, n)
+    assert queue.empty()
     for _ in range(n):
         queue.task_done()
     assert queue.join(0)
-    with pytest.raises(ValueError, match="task_done"):
-        queue.task_done()
 
 
-def held(queue, act, cancel_first=False):
-    """Act while a get_many holds all items, and interrupt it: afterwards, or before what act() does wakes it."""
-    async def main():
-        task = asyncio.ensure_future(queue.aget_many(50, linger=LONG))
-        while not queue.stats().getters_waiting:
-            await asyncio.sleep(0)
-        assert queue.empty()
-        for step in [task.cancel, act] if cancel_first else [act, task.cancel]:
-            step()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-
-
-def test_it_gives_back_whatever_the_bound():
-    queue = MultiQueue()
-    tail, sized = queue.add("a", maxsize=2), queue.add("b", maxsize=5, sizer=lambda item: item)
+def test_a_coroutine_that_is_closed_drops_what_it_has_taken(new_bulk):
+    """Nobody gets its exception."""
+    queue, loop = new_bulk(), asyncio.new_event_loop()
+    tail = queue.add("a")
     tail.put_many([1, 2])
-    sized.put(5)
-    held(queue, lambda: (tail.put_many([3, 4], block=False), sized.put(4, block=False)))
-    assert (list(tail), list(sized), sized.size) == ([1, 2, 3, 4], [5, 4], 9)
-    for full in (tail, sized):
-        assert full.full()
-        with pytest.raises(Full):
-            full.put(1, block=False)
-
-
-@in_every_kind_of_loop
-def test_what_belongs_to_a_removed_sub_queue_goes_back_to_its_handle_and_is_done(new_bulk):
-    queue = new_bulk()
-    tail, other = queue.add("a"), queue.add("b")
-    tail.put_many([1, 2])
-    other.put(3)
-    held(queue, lambda: queue.remove("a"))
-    assert (list(tail), list(other), queue.qsize()) == ([1, 2], [3], 1)
+    asyncio._set_running_loop(loop)
+    try:
+        coroutine = queue.aget_many(50, linger=LONG)
+        while coroutine.send(None) is None:  # it lets the loop run
+            continue
+    finally:
+        asyncio._set_running_loop(None)
+    coroutine.close()
+    loop.close()
+    assert queue.stats()[-2:] == (2, 2)
+    tail.put(3)
     assert queue.get() == 3
-    queue.task_done()
-    assert queue.join(0)
 
 
-def test_a_removed_sub_queue_that_nobody_has_goes_with_its_items():
-    class Item:
-        """Something that can be watched."""
+def test_an_exception_that_cannot_have_items_passes_through(new_bulk):
+    class Closed(Exception):
+        __slots__ = ()
 
-    queue = MultiQueue()
-    item = Item()
-    ref = weakref.ref(item)
-    queue.add("a").put(item)
-    del item
-    held(queue, lambda: queue.remove("a"))
-    gc.collect()
-    assert ref() is None
-    assert queue.join(0)
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    asked = []
+
+    def choose(ready):
+        asked.append(ready)
+        if len(asked) == 2:
+            raise Closed
+        return ready[0]
+
+    queue = new_bulk(selection=choose)
+    queue.add("a").put_many([1, 2, 3])
+    with pytest.raises(Closed):
+        queue.get_many(5, linger=LONG)
+    assert drain(queue) == [2, 3]
 
 
-@in_every_kind_of_loop
-def test_what_an_immediate_shutdown_would_have_taken_away_is_taken_away(new_bulk):
-    queue = new_bulk()
+def test_one_that_has_taken_nothing_passes_its_wake_up_on(new_bulk):
+    """Two wait, and the one that is woken fails in its selection: the other one gets the item."""
+    failed = []
+
+    def choose(ready):
+        if not failed:
+            failed.append(True)
+            raise LookupError
+        return ready[0]
+
+    queue = new_bulk(selection=choose)
     tail = queue.add("a")
-    tail.put_many([1, 2, 3])
-    held(queue, lambda: queue.shutdown(immediate=True), cancel_first=True)
-    assert (list(tail), queue.qsize()) == ([], 0)
-    assert queue.join(0)
-    with pytest.raises(ShutDown):
-        queue.get()
-
-
-@pytest.mark.parametrize("act", ["clear", "disable", "put_front", "get", "move"])
-def test_it_gives_back_to_a_sub_queue_that_has_changed(new_bulk, act):
-    queue = new_bulk()
-    tail = queue.add("a")
-    tail.put_many([1, 2, 3])
-
-    def change():
-        tail.put_many([4, 5])
-        acts = {
-            "clear": tail.clear,
-            "disable": lambda: setattr(tail, "enabled", False),
-            "put_front": lambda: tail.put_front(0),
-            "get": queue.get,
-            "move": lambda: setattr(tail, "priority", 7),
-        }
-        acts[act]()
-
-    held(queue, change)
-    expected = {"clear": [1, 2, 3], "put_front": [1, 2, 3, 0, 4, 5], "get": [1, 2, 3, 5]}.get(act, [1, 2, 3, 4, 5])
-    assert list(tail) == expected
-    tail.enabled = True
-    assert drain(queue) == expected
-
-
-def test_what_is_given_back_wakes_a_getter(new_bulk):
-    queue = new_bulk()
-    queue.add("a").put_many([1, 2])
     with Threads() as threads:
-        getters = []
+        getters = [threads.start(queue.get_many, 1, linger=LONG) for _ in range(2)]
+        wait_getters(queue, 2)
+        tail.put(1)
+        ends = [getter.outcome() for getter in getters]
+    assert sorted(type(end).__name__ for end in ends) == ["LookupError", "NoneType"]
+    assert next(end for end in ends if end is not None).items == []
+    assert queue.empty()
 
-        def wait_behind():
-            getters.extend(threads.start(queue.get, timeout=LONG) for _ in range(2))
-            wait_getters(queue, 3)
 
-        held(queue, wait_behind)
-        assert sorted(getter.result() for getter in getters) == [1, 2]
-
-
-def test_a_selection_that_raises_later_ends_it_and_raises_again(new_bulk):
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
+def test_a_selection_that_raises_later_has_what_was_taken(new_bulk, error):
     asked = []
 
     def choose(ready):
         asked.append(ready)
         if len(asked) > 2:
-            raise LookupError
+            raise error
         return ready[0]
 
     queue = new_bulk(selection=choose)
     queue.add("a").put_many([1, 2, 3])
-    assert as_list(queue.get_many(5, linger=LONG)) == [1, 2]
-    with pytest.raises(LookupError):
+    with pytest.raises(error) as raised:
         queue.get_many(5, linger=LONG)
+    assert raised.value.items == [1, 2]
     assert queue.qsize() == 1
 
 

@@ -47,7 +47,6 @@ static struct {
     _Atomic int nsubqueues;
     _Atomic int slots[SLOTS]; /* which tails putters use now */
     int per_putter, putters, getters;
-    int holding; /* the only getter gives back at times; no tail is removed, because what came back would stay in it */
     cell *cells;
     _Atomic int64_t settled, expected; /* items that came out; items that went in, once that is known */
     _Atomic int putters_left;
@@ -112,28 +111,6 @@ static void mixed_putter(int p) {
     atomic_fetch_sub_explicit(&m.putters_left, 1, memory_order_relaxed);
 }
 
-/* Take into a batch, as a get that lingers does; give it back, or keep it. */
-static int64_t hold_some(uintptr_t *items) {
-    taken_batch b;
-    int64_t n;
-    int r;
-    memset(&b, 0, sizeof b);
-    MQ_BATCH(begin_batch)(&b, m.q, 1 + (int64_t)native_random(BATCH), 0);
-    do {
-        r = MQ_BATCH(take_what_is_there)(&b, 0);
-        CHECK(r == MT_OK || r == MT_EMPTY, "hold: %d", r);
-        pause_a_while();
-    } while (b.n < b.limit && native_random(2));
-    if (native_random(2)) {
-        MQ_BATCH(give_back)(&b, 0, 0);
-        return 0;
-    }
-    n = b.n;
-    for (int64_t i = 0; i < n; i++) items[i] = b.items[i].item;
-    MQ_BATCH(end_batch)(&b);
-    return n;
-}
-
 static void mixed_getter(int unused) {
     int64_t *last = (int64_t *)calloc(MAX_THREADS * MAX_TAILS, sizeof(int64_t)), count, i, *seq;
     uintptr_t items[BATCH];
@@ -141,10 +118,7 @@ static void mixed_getter(int unused) {
     for (;;) {
         many = native_random(3) == 0;
         count = 0;
-        if (m.holding && native_random(2)) {
-            count = hold_some(items);
-            r = MT_OK;
-        } else if (many) {
+        if (many) {
             r = MQN(get_many_within)(m.q, items, 1 + (int64_t)native_random(BATCH), some_timeout(), &count);
         } else {
             r = MQN(get_within)(m.q, items, NULL, some_timeout());
@@ -181,7 +155,7 @@ static int add_subqueue(void) {
 static void replace_tail(int slot) {
     int old = atomic_load_explicit(&m.slots[slot], memory_order_relaxed);
     int64_t dropped = 0;
-    if (m.holding || atomic_load_explicit(&m.nsubqueues, memory_order_relaxed) == MAX_TAILS) return;
+    if (atomic_load_explicit(&m.nsubqueues, memory_order_relaxed) == MAX_TAILS) return;
     /* release: pairs with the putters' look at the slot */
     atomic_store_explicit(&m.slots[slot], add_subqueue(), memory_order_release);
     CHECK(MQN(remove_subqueue)(m.q, m.tails[old], drop_cell, &dropped) == MT_OK, "remove");
@@ -260,7 +234,6 @@ static void mixed_begin(void) {
     m.q->ready.oldest = m.q->selection == MT_OLDEST;
     m.putters = 1 + (int)native_random(3);
     m.getters = 1 + (int)native_random(3);
-    m.holding = m.getters == 1 && native_random(2);
     m.per_putter = 300 + (int)native_random(900);
     m.cells = (cell *)calloc((size_t)m.putters * m.per_putter, sizeof(cell));
     m.expected = -1;

@@ -25,7 +25,6 @@
 #define MQ_CLEAR(name) __pyx_f_8manytail_9_mq_clear_##name
 #define MQ_ITERATE(name) __pyx_f_8manytail_11_mq_iterate_##name
 #define MQN(name) __pyx_f_8manytail_9_mq_nogil_##name
-#define MQ_BATCH(name) __pyx_f_8manytail_9_mq_batch_##name
 #define WP(name) __pyx_f_8manytail_3_wp_##name
 #define SECTION(name) __pyx_f_8manytail_13_section_lock_##name
 #define SECTION_IS(name) __pyx_e_8manytail_13_section_lock_##name
@@ -45,7 +44,6 @@ typedef struct __pyx_t_8manytail_8_waiting_wait_point wait_point;
 typedef struct __pyx_t_8manytail_3_mq_queue mq_queue;
 typedef struct __pyx_t_8manytail_3_mq_subqueue mq_subqueue;
 typedef struct __pyx_t_8manytail_11_mq_iterate_iterator_position mq_position;
-typedef struct __pyx_t_8manytail_9_mq_batch_taken_batch taken_batch;
 typedef struct __pyx_t_8manytail_3_wp_pool wp_pool;
 typedef struct __pyx_t_8manytail_3_wp_lane wp_lane;
 typedef struct __pyx_t_8manytail_13_section_lock_section_lock section_lock;

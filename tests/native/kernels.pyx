@@ -10,7 +10,6 @@ cimport manytail._chunks
 cimport manytail._heap
 cimport manytail._lock
 cimport manytail._mq_changes
-cimport manytail._mq_batch
 cimport manytail._mq_iterate
 cimport manytail._mq_nogil
 cimport manytail._ps

@@ -21,7 +21,7 @@ CYTHON = sorted([*PRIVATE.glob("*.p[yx][xdi]"), *PACKAGE.rglob("*.pxd")])
 KERNELS = [
     *("_c", "_cpython", "_list", "_lock", "_waiting", "_lifecycle"),
     *("_chunks", "_heap", "_ready", "_mq", "_mq_sizes", "_mq_tail", "_mq_ready", "_mq_get", "_mq_tasks", "_mq_put"),
-    *("_mq_forks", "_mq_life", "_mq_changes", "_mq_iterate", "_mq_clear", "_mq_batch", "_mq_nogil"),
+    *("_mq_forks", "_mq_life", "_mq_changes", "_mq_iterate", "_mq_clear", "_mq_nogil"),
     *("_wp", "_section_lock"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_manager", "_eq_cursors", "_eq_capacity"),
     *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_ps"),

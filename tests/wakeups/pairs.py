@@ -133,7 +133,7 @@ class Larger(Full):
 
 
 MANY = {"waits": "get_many", "arguments": (5,)}
-LINGERING = MANY | {"options": {"linger": LINGER}}  # ends in the middle too: what was taken must reach another waiter
+LINGERING = MANY | {"options": {"linger": LINGER}}  # ends in the middle too: the exception has what was taken
 PUT_MANY = {"waits": "put_many", "arguments": ([1],), "has_async": False}
 
 

@@ -41,6 +41,11 @@ class Interrupted(Exception):
     """Raised by the signal handler."""
 
 
+def has_taken(error: BaseException) -> bool:
+    """Whether a get_many that lingered had taken items when the exception ended it: then it was woken."""
+    return bool(getattr(error, "items", None))
+
+
 def expect(queue: "SimpleQueue[Any]", what: str) -> Any:
     try:
         return queue.get(timeout=DEADLINE)
@@ -103,8 +108,8 @@ def cancelled(pair: Pair, run: Run) -> str:
             pair.took(await task)
         except OVER:
             return WOKEN
-        except asyncio.CancelledError:
-            return GAVE_UP
+        except asyncio.CancelledError as error:
+            return WOKEN if has_taken(error) else GAVE_UP
         finally:
             timer.cancel()
         return WOKEN
@@ -124,8 +129,10 @@ def interrupted(pair: Pair, run: Run) -> str:
         except OVER:
             results.append(ShutDown)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    except Interrupted:
+    except Interrupted as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if has_taken(error):
+            return WOKEN
     if results and results[0] is not ShutDown:
         pair.took(results[0])
     return WOKEN if results else GAVE_UP

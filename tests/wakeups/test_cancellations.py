@@ -44,6 +44,10 @@ class Rounds:
             result = await self.pair.waiting_async()()
         except OVER:
             return WOKEN
+        except BaseException as error:
+            if race.has_taken(error):
+                return WOKEN
+            raise
         self.pair.took(result)
         return WOKEN
 
