@@ -10,6 +10,7 @@ import pytest
 from support.process import run_command
 
 import manytail
+from manytail import _maps
 
 from .language_server import opened
 
@@ -81,6 +82,33 @@ def test_pyright_shows_the_prose() -> None:
     written = {name: re.search(rf"\b{name}: .* = (.*?),?\n", of_arrow) for name, _ in defaults}
     shown_defaults = [(name, ast.literal_eval(found[1])) for name, found in written.items() if found]
     assert shown_defaults == defaults, of_arrow
+
+
+@pytest.mark.thread_unsafe(reason="jedi has a cache of the process")
+@pytest.mark.parametrize("name", MAPS)
+def test_jedi_shows_the_options_of_the_maps_that_are_built_anew(name: str) -> None:
+    jedi = pytest.importorskip("jedi", reason="the free-threaded interpreter has no IPython")
+    (signature,) = jedi.Script(f"from manytail._maps import {name}\n{name}(").get_signatures(2, len(name) + 1)
+    shown = {one.name: one.description.partition("=")[2] for one in signature.params}
+    for option in inspect.signature(getattr(_maps, name)).parameters.values():
+        assert option.name in shown
+        if option.kind is option.KEYWORD_ONLY:
+            assert ast.literal_eval(shown[option.name]) == option.default
+
+
+@pytest.mark.thread_unsafe(reason="starts a process")
+def test_pyright_shows_the_options_of_the_maps_that_are_built_anew() -> None:
+    pytest.importorskip("pyright", reason="the free-threaded interpreter has no pyright")
+    program = f"from manytail._maps import {', '.join(MAPS)}\n" + "\n".join(MAPS) + "\n"
+    with opened(Path(sys.executable).with_name("pyright-langserver"), ROOT, program) as shown:
+        texts = [shown(line, 2) for line in range(1, 5)]
+    for name, text in zip(MAPS, texts, strict=True):
+        for option in inspect.signature(getattr(_maps, name)).parameters.values():
+            if option.kind is option.KEYWORD_ONLY:
+                written = re.search(rf"\b{option.name}: .* = (.*?),?\n", text)
+                assert written is not None, (name, option.name, text)
+                assert ast.literal_eval(written[1]) == option.default
+    assert "max_in_flight: the maximum number of items taken" in texts[0]
 
 
 def test_inspect_shows_the_options_of_map_arrow() -> None:

@@ -21,13 +21,14 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from queue import SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
@@ -39,7 +40,7 @@ from manytail._sync import Condition, Event, Held, Mutex
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 
-from . import options as table
+from .database.shared import Shared
 from .engine.events import Began, InputEnded, Recalled
 from .engine.item import Call, Item, Lane
 from .engine.lanes import IDLE_LIMIT, Lanes
@@ -47,7 +48,8 @@ from .engine.scheduler import Scheduler
 from .engine.stages import GO, Decision, Refuse, Stage
 from .engine.window import WINDOW_LIMIT
 from .errors import own_copy
-from .maps import Plan, note_item
+from .limits.objects import Limit
+from .maps import Plan, note_item, plan_of
 from .outcomes import Stats
 from .policies import Batch, Breaker, Retry
 from .runners.driver import Driver
@@ -679,11 +681,10 @@ class LoopIntake(Intake, LoopDriver):
 
 
 # ---------------------------------------------------------------------------------------------------- what users make
-def plan_of(fn: Callable[..., Any], given: dict[str, Any]) -> Plan:
+def plan(fn: Callable[..., Any], given: Mapping[str, Any]) -> Plan:
     if given["workers"] == "inline":
         raise _checks.bad_value("workers", "inline", "an int >= 1: items come one by one")
-    options = table.check(fn, {name: value for name, value in given.items() if name not in ("self", "fn")})
-    table.refuse_limits_of_frames(options.limits)
+    options = plan_of(fn, given).options
     window = options.max_in_flight or max(WINDOW_LIMIT, options.workers * options.calls_items)
     return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window, never_retry=(Skipped,)))
 
@@ -696,6 +697,11 @@ class Caller(Generic[_T, _R]):
     of the same key and priority start in the order in which they were submitted. An `async def` function runs in an
     event loop of its own, in a thread. fn and the functions of options run in a copy of the context in which the Caller
     was made; key, priority, cost and item_id in the thread that submits.
+
+    The options are those of `concurrent_map`, but order, errors, max_failures, fatal, deadline, progress and
+    workers="inline". max_in_flight: the maximum number of submitted items that are not finished; beyond that,
+    submitting an item waits until another one finishes. None: 10,000, or workers x batch if that is more. remember: a
+    result that cannot be recorded is logged, the first time.
 
     Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
     Caller itself fails, all items fail with that error, and later ones with RuntimeError. Inside fn, `caller(item)`
@@ -713,21 +719,21 @@ class Caller(Generic[_T, _R]):
         *,
         workers: int | tuple[int, int] | tuple[int, int, int] = 16,
         max_in_flight: int | None = None,
-        key: Callable[[Any], Hashable] | None = None,
+        key: Callable[[_T], Hashable] | None = None,
         per_key: int | None = None,
         weights: Mapping[Any, int] | None = None,
-        priority: Callable[[Any], int | None] | None = None,
+        priority: Callable[[_T], int | None] | None = None,
         batch: int | Batch | None = None,
         timeout: float | None = None,
         retry: int | Retry = 0,
         breaker: int | Breaker | None = None,
-        limits: Any = (),
-        item_id: Callable[[Any], Any] | None = None,
+        limits: Limit | Sequence[Limit] = (),
+        item_id: Callable[[_T], Any] | None = None,
         dedup: int | None = None,
-        remember: Any = None,
+        remember: str | PathLike[str] | Shared | None = None,
         setup: Callable[[], Any] | None = None,
     ) -> None:
-        self._plan = plan_of(fn, locals())
+        self._plan = plan(fn, locals())
         self._context = copy_context()
         self._closed = False
         self._begin_anew()
@@ -869,8 +875,9 @@ class AsyncCaller(Generic[_T, _R]):
     await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
     it, in its batch or with an equal item.
 
-    Leaving the block, exceptions, and calls inside fn are as with Caller. Threads are started only for a database.
-    Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks nothing else there.
+    The options are those of Caller. Leaving the block, exceptions, and calls inside fn are as with it. Threads are
+    started only for a database. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
+    nothing else there.
     """
 
     def __init__(
@@ -879,23 +886,23 @@ class AsyncCaller(Generic[_T, _R]):
         *,
         workers: int | tuple[int, int] | tuple[int, int, int] = 16,
         max_in_flight: int | None = None,
-        key: Callable[[Any], Hashable] | None = None,
+        key: Callable[[_T], Hashable] | None = None,
         per_key: int | None = None,
         weights: Mapping[Any, int] | None = None,
-        priority: Callable[[Any], int | None] | None = None,
+        priority: Callable[[_T], int | None] | None = None,
         batch: int | Batch | None = None,
         timeout: float | None = None,
         retry: int | Retry = 0,
         breaker: int | Breaker | None = None,
-        limits: Any = (),
-        item_id: Callable[[Any], Any] | None = None,
+        limits: Limit | Sequence[Limit] = (),
+        item_id: Callable[[_T], Any] | None = None,
         dedup: int | None = None,
-        remember: Any = None,
+        remember: str | PathLike[str] | Shared | None = None,
         setup: Callable[[], Any] | None = None,
     ) -> None:
         if not _checks.is_async(fn):
             raise _checks.bad_type("fn", fn, "an `async def` function; Caller takes plain ones")
-        self._plan = plan_of(fn, locals())
+        self._plan = plan(fn, locals())
         self._context = copy_context()
         self._closed = False
         self._driver: LoopIntake | None = None

@@ -24,6 +24,7 @@ from contextlib import AsyncExitStack, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
+from os import PathLike
 from types import CoroutineType
 from typing import Any, ClassVar, Literal, Self, TypeVar
 from weakref import WeakSet
@@ -34,6 +35,7 @@ from manytail._progress import Meter, display_of
 from manytail._timings import now
 
 from . import options as table
+from .database.shared import Shared
 from .engine.adaptive import AdaptiveStage
 from .engine.batched import BatchScheduler
 from .engine.batches import Batches
@@ -47,7 +49,7 @@ from .engine.stages import Stage
 from .engine.window import LIGHT
 from .engine.within import WithinStage
 from .errors import add_note, note_option, shortened
-from .limits.objects import Rate, checked_amount
+from .limits.objects import Limit, Rate, checked_amount
 from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
@@ -61,6 +63,7 @@ from .runners.resources import enter_setup, enter_setup_async
 from .runners.threads import ThreadDriver
 from .verdicts import Judge, batch_result
 
+_T = TypeVar("_T")
 _R = TypeVar("_R")
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
 STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
@@ -69,15 +72,15 @@ CHUNK = 64  # items that are read at a time of an input that never blocks
 
 def concurrent_map(
     fn: Callable[..., _R],
-    items: Iterable[Any],
+    items: Iterable[_T],
     *,
     workers: int | tuple[int, int] | tuple[int, int, int] | Literal["inline"] = 16,
     max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[Any], Hashable] | None = None,
+    key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
-    priority: Callable[[Any], int | None] | None = None,
+    priority: Callable[[_T], int | None] | None = None,
     batch: int | Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
@@ -86,34 +89,115 @@ def concurrent_map(
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
     fatal: On = (),
-    limits: Any = (),
-    item_id: Callable[[Any], Any] | None = None,
+    limits: Limit | Sequence[Limit] = (),
+    item_id: Callable[[_T], Any] | None = None,
     dedup: int | None = None,
-    remember: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
 ) -> Results[_R]:
-    """Call `fn(item)` on every item, many calls at once. Returns an iterator over the results."""
-    given = {name: value for name, value in locals().items() if name not in ("fn", "items")}
+    """Call `fn(item)` on every item, many calls at once, and return an iterator over the results.
+
+    fn: a plain function, which runs in threads, or an `async def` function, which runs in a loop of the map. It may
+    have a parameter `delivery`, and with `setup` a parameter `resource`. items: an iterable, which a thread reads.
+    Raises TypeError or ValueError for a bad option, before an item is taken.
+
+    workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
+        many coroutines. If you do not know how many concurrent calls the server tolerates, pass (least, most) or
+        (least, start, most), and the map finds out. It begins with `start` calls (by default `least`) and doubles the
+        number after each round of successes, until the first refusal. A refusal is a deferral, a timeout or a failure
+        that is retried. From then on, each round of successes adds one, and a refusal halves the number, at most once
+        in the time that one call takes. A round counts only if all workers were busy and calls had to wait only for a
+        worker. Options that depend on `workers` use `most`. "inline" is for debugging and tests: calls are made one at
+        a time, in the thread that takes the results, and no thread is started. The timeout and the deadline of a plain
+        function are then checked only when it returns, and options that depend on `workers` treat it as 1.
+    max_in_flight: the maximum number of items taken from the input and not yet yielded. None: the limit begins at 4 x
+        workers x batch. It doubles whenever a worker is idle because all items in the window are finished, or wait for
+        an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000, or 4 x workers x batch
+        if that is more. Growth that only look-ups cause stops at 16 x workers x batch. A slow consumer never makes it
+        grow, and it stops growing while the waiting items and results occupy 256 MB or more, according to nbytes or
+        sys.getsizeof.
+    order: the order of the results. "input": the order of the items. "key": the order of the items within each key;
+        results of different keys may overtake each other. "completion": the order in which calls finish. With "input"
+        and "key", a slow item delays the results that come after it, but other calls continue.
+    key: a function that returns the group of an item, for example its host or tenant. Groups take turns, and `per_key`,
+        `weights`, `order="key"`, breakers and limits with per_key=True apply to each group. None: all items are one
+        group.
+    per_key: the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An item that is waiting
+        for its next attempt still counts.
+    weights: how many calls a key starts when it is its turn, by key. A key that is not in the mapping starts one. Needs
+        `key`.
+    priority: a function that returns the priority of an item. Lower numbers start first; None starts last. It applies
+        to the items that are in flight, and affects when calls start, never the order of the results.
+    batch: calls fn with a list of up to this many items of one key; fn returns a sequence with one result for each.
+        Batch(size, linger) also sets how long a batch waits for more items. If one of these results is an exception,
+        only its item fails; if it is a RetryLater, only its item is deferred. A batch counts as one call for workers,
+        per_key and timeout; its cost is the sum of the costs of its items. If a batch fails for good, each half is
+        called separately. All items of a batch fail if the result is not a sequence of the right length, if the call
+        times out, or if the deadline passes. None: one item per call.
+    timeout: how many seconds one attempt may take; after that it fails with TimeoutError. None: no limit. A coroutine
+        is cancelled. A plain function cannot be stopped: it continues in its thread and its result is dropped. If more
+        than `workers` such calls are running, the map fails. Give your client a timeout that is a little shorter.
+    deadline: the seconds that the whole map may take, counted from the first item. After that, every unfinished item
+        fails with DeadlineExceeded, and the rest of the input is read without making any calls. None: no limit.
+    retry: how many times a failed call is made again: a number, or a Retry, which also says for which errors and after
+        what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for its next attempt
+        occupies no worker, and starts before new items with the same key and priority. RetryLater defers an item
+        without using up an attempt.
+    breaker: pauses a key (without `key`, the whole map) after this many failed calls in a row. After the pause, one
+        call tests whether the key works again. A Breaker also sets the length of the pause. None: never.
+    errors: what happens to an item that fails for good. "raise": no further call starts; the results before it are
+        yielded, then its exception is raised, with a note that names the item. "return": every item yields an Outcome,
+        with its result or its error. "drop": the item is left out.
+    max_failures: the number of items that may fail. If more fail, the map ends with TooManyFailures, as with
+        errors="raise". Needs errors="return" or "drop". None: no limit.
+    fatal: errors of fn that end the map at once, whatever `errors` says: exception classes, or a function that gets the
+        error and returns a bool. They are not retried.
+    limits: a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of them have room for it. Maps
+        that use the same limit object share the limit and take turns; a limit with `shared` is shared by everything
+        that uses a limit of the same name in the same database. An item that can never fit a Budget fails with
+        BudgetExceeded; a retry that cannot fit fails with the error that fn raised; all other items continue. A
+        deferred call costs a Budget nothing.
+    item_id: a function that returns the value that identifies an item, for `dedup`, `remember` and the idempotency key.
+        None: the item itself. The value may be None, a bool, int, float, str, bytes, date, time, Decimal or UUID, or a
+        tuple, list, dict, NamedTuple or dataclass of them. With dedup or remember, an item whose value has any other
+        type fails with TypeError.
+    dedup: lets equal items share one call while it runs. Later equal items get the same result object, if it is among
+        the results of the last `dedup` calls. After a failure, the next equal item causes a new call. None: a call is
+        made for every item.
+    remember: records results in a database, so that the next run does not make these calls again: a path or URL, or a
+        Shared. A path is short for a Shared with that path, named after the module and qualified name of fn. If fn has
+        changed since results were recorded, a UserWarning says so once. Items are identified by `item_id`. Results are
+        looked up in bulk when items are read. They are recorded after at most 0.5 s or 200 results, and always before
+        the map ends. After a kill -9, you pay twice for at most the calls that were running and the results that were
+        not recorded yet, of which there are at most 200. Failures are not recorded. If a result cannot be recorded, it
+        is yielded, and then the map fails with TypeError; a Caller logs the first such error and continues. While the
+        database is unavailable, no call starts; after the `outage_timeout` of the Shared, the map fails with
+        SharedUnavailable.
+    setup: a function that creates what fn gets as `resource=`, for example a client or a connection. It is called once
+        per worker thread, before the first call of that thread; for an `async def` fn, it is called once, in the event
+        loop. If it returns a context manager, it is entered first and exited at the end. Any other object is closed
+        with its close() method, if it has one.
+    progress: True shows a line of progress. A function is called with a Stats at most 5 times a second, and once at the
+        end.
+    """
+    plan = plan_of(fn, locals())
     if not isinstance(items, Iterable):
         raise _checks.bad_type("items", items, "an iterable")
-    options = table.check(fn, given)
-    table.refuse_limits_of_frames(options.limits)
-    plan = Plan(fn, options)
     return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
 
 
 def aconcurrent_map(
     fn: Callable[..., Awaitable[_R]],
-    items: Iterable[Any] | AsyncIterable[Any],
+    items: Iterable[_T] | AsyncIterable[_T],
     *,
     workers: int | tuple[int, int] | tuple[int, int, int] = 16,
     max_in_flight: int | None = None,
     order: Literal["input", "key", "completion"] = "input",
-    key: Callable[[Any], Hashable] | None = None,
+    key: Callable[[_T], Hashable] | None = None,
     per_key: int | None = None,
     weights: Mapping[Any, int] | None = None,
-    priority: Callable[[Any], int | None] | None = None,
+    priority: Callable[[_T], int | None] | None = None,
     batch: int | Batch | None = None,
     timeout: float | None = None,
     deadline: float | None = None,
@@ -122,29 +206,33 @@ def aconcurrent_map(
     errors: Literal["raise", "return", "drop"] = "raise",
     max_failures: int | None = None,
     fatal: On = (),
-    limits: Any = (),
-    item_id: Callable[[Any], Any] | None = None,
+    limits: Limit | Sequence[Limit] = (),
+    item_id: Callable[[_T], Any] | None = None,
     dedup: int | None = None,
-    remember: Any = None,
+    remember: str | PathLike[str] | Shared | None = None,
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncResults[_R]:
     """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in the caller's loop. A plain
-    iterable is read there too, and must not block."""
-    given = {name: value for name, value in locals().items() if name not in ("fn", "items")}
+    iterable is read there too, and must not block. The options are those of `concurrent_map`, but workers="inline"."""
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
+    plan = plan_of(fn, locals())
+    if plan.options.inline:
+        raise _checks.bad_value("workers", "inline", "an int >= 1, (least, most) or (least, start, most)")
     if not isinstance(items, (Iterable, AsyncIterable)):
         raise _checks.bad_type("items", items, "an iterable or an asynchronous iterable")
-    if given["workers"] == "inline":
-        raise _checks.bad_value("workers", "inline", "an int >= 1, (least, most) or (least, start, most)")
-    options = table.check(fn, given)
-    table.refuse_limits_of_frames(options.limits)
-    plan = Plan(fn, options)
     return AsyncResults(plan, items)
 
 
 # ---------------------------------------------------------------------------------------------------- a map to be run
+def plan_of(fn: Callable[..., Any], given: Mapping[str, Any]) -> Plan:
+    """given: the options, among other variables of the function that was called."""
+    options = table.check(fn, given)
+    table.refuse_limits_of_frames(options.limits)
+    return Plan(fn, options)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A map before it runs: its checked options, and how items and calls are made."""

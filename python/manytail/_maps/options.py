@@ -1,7 +1,8 @@
-"""The options of a map: the one table of their names, types, defaults, checks and documentation.
+"""The options of a map: the one table of their names, defaults and checks.
 
-The signatures of maps and Callers are compared with it by tests. The checks run when the map is called. A bad option
-raises ValueError or TypeError with the text "option: value (expected: ...)".
+The signatures of maps and Callers are compared with it by tests; the docstring of `concurrent_map` says what each is.
+The checks run when the map is called. A bad option raises ValueError or TypeError with the text "option: value
+(expected: ...)".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from manytail._checks import (
 from .database.shared import Shared
 from .limits.objects import Concurrency, Limit
 from .outcomes import NO_NAMES, SpentNames
-from .policies import Batch, Breaker, On, Retry, answer, check_on
+from .policies import Batch, Breaker, On, Retry, check_on
 from .results.classes import MAIN, name_of_main
 from .results.fingerprint import fingerprint
 
@@ -145,185 +146,44 @@ def name_of(fn: Any) -> str:
 
 # ---------------------------------------------------------------------------------------------------- all options
 class Option(NamedTuple):
-    """What users see of an option."""
+    """An option that users give."""
 
     name: str
-    kind: str  # its type in the stubs; _T is that of an item
     default: Any
     check: Callable[[str, Any], Any]  # returns what is kept, or raises
-    about: str
-    of_callers: str  # the same for a Caller, which has no option without
-    example: str
 
 
-def option(
-    kind: str, default: Any, about: str, check: Callable[..., Any], *, example: str, of_callers: str | None = None,
-    **more: Any,
-) -> Any:  # fmt: skip
-    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises. of_callers:
-    what is said of it for a Caller; None: the same; empty: Callers have no such option."""
+def option(default: Any, check: Callable[..., Any], **more: Any) -> Any:
+    """A field of Options that users give. `check(name, value, **more)` returns what is kept, or raises."""
     checked = partial(check, **more)
-    shown = about if of_callers is None else of_callers
-    return field(default=checked("", default), metadata={"option": (kind, default, checked, about, shown, example)})
+    return field(default=checked("", default), metadata={"option": (default, checked)})
 
 
 @dataclass(frozen=True)
 class Options:
     """The checked options of a map. Picklable if the functions are."""
 
-    workers: int = option(
-        'int | tuple[int, int] | tuple[int, int, int] | Literal["inline"]', 16, """the number of concurrent calls. A
-        plain function runs in that many threads, an `async def` function in that many coroutines. If you do not know
-        how many concurrent calls the server tolerates, pass (least, most) or (least, start, most), and the map finds
-        out. It begins with `start` calls (by default `least`) and doubles the number after each round of successes,
-        until the first refusal. A refusal is a deferral, a timeout or a failure that is retried. From then on, each
-        round of successes adds one, and a refusal halves the number, at most once in the time that one call takes. A
-        round counts only if all workers were busy and calls had to wait only for a worker. Options that depend on
-        `workers` use `most`. "inline" is for debugging and tests: calls are made one at a time, in the thread that
-        takes the results, and no thread is started. The timeout and the deadline of a plain function are then checked
-        only when it returns, and options that depend on `workers` treat it as 1.""",
-        check_workers, of_callers="""the number of concurrent calls. A plain function runs in that many threads, an
-        `async def` function in that many coroutines. With (least, most) or (least, start, most), the Caller finds a
-        suitable number in that range, as a map does.""", example="workers=32, workers=(1, 200)",
-    )  # fmt: skip
-    max_in_flight: int | None = option(
-        "int | None", None, """the maximum number of items taken from the input and not yet yielded. None: the limit
-        begins at 4 x workers x batch. It doubles whenever a worker is idle because all items in the window are
-        finished, or wait for an earlier item, for their key or for their look-up in `remember`. It grows up to 10,000,
-        or 4 x workers x batch if that is more. Growth that only look-ups cause stops at 16 x workers x batch. A slow
-        consumer never makes it grow, and it stops growing while the waiting items and results occupy 256 MB or more,
-        according to nbytes or sys.getsizeof.""",
-        optional_whole, low=1, of_callers="""the maximum number of submitted items that are not finished; beyond
-        that, submitting an item waits until another one finishes. None: 10,000, or workers x batch if that is more.""",
-        example="max_in_flight=100",
-    )  # fmt: skip
-    order: str = option(
-        'Literal["input", "key", "completion"]', "input", """the order of the results. "input": the order of the items.
-        "key": the order of the items within each key; results of different keys may overtake each other. "completion":
-        the order in which calls finish. With "input" and "key", a slow item delays the results that come after it, but
-        other calls continue.""",
-        choice, allowed=ORDERS, of_callers="", example='order="completion"',
-    )  # fmt: skip
-    key: Callable[[Any], Any] | None = option(
-        "Callable[[_T], Hashable] | None", None, """a function that returns the group of an item, for example its host
-        or tenant. Groups take turns, and `per_key`, `weights`, `order="key"`, breakers and limits with per_key=True
-        apply to each group. None: all items are one group.""",
-        function_of_item, example="key=lambda item: item.tenant",
-    )  # fmt: skip
-    per_key: int | None = option(
-        "int | None", None, """the maximum number of concurrent calls of each key. None: no limit. It needs `key`. An
-        item that is waiting for its next attempt still counts.""",
-        optional_whole, low=1, example="per_key=4",
-    )  # fmt: skip
-    weights: Mapping[Any, int] | None = option(
-        "Mapping[Any, int] | None", None, """how many calls a key starts when it is its turn, by key. A key that is not
-        in the mapping starts one. Needs `key`.""",
-        check_weights, example='weights={"premium": 3}',
-    )  # fmt: skip
-    priority: Callable[[Any], Any] | None = option(
-        "Callable[[_T], int | None] | None", None, """a function that returns the priority of an item. Lower numbers
-        start first; None starts last. It applies to the items that are in flight, and affects when calls start, never
-        the order of the results.""",
-        function_of_item, example="priority=lambda item: item.level",
-    )  # fmt: skip
-    batch: Batch | None = option(
-        "int | Batch | None", None, """calls fn with a list of up to this many items of one key; fn returns a sequence
-        with one result for each. Batch(size, linger) also sets how long a batch waits for more items. If one of these
-        results is an exception, only its item fails; if it is a RetryLater, only its item is deferred. A batch counts
-        as one call for workers, per_key and timeout; its cost is the sum of the costs of its items. If a batch fails
-        for good, each half is called separately. All items of a batch fail if the result is not a sequence of the right
-        length, if the call times out, or if the deadline passes. None: one item per call.""",
-        optional_policy, of=Batch, low=1, example="batch=Batch(100, linger=0.5)",
-    )  # fmt: skip
-    timeout: float | None = option(
-        "float | None", None, """how many seconds one attempt may take; after that it fails with TimeoutError. None: no
-        limit. A coroutine is cancelled. A plain function cannot be stopped: it continues in its thread and its result
-        is dropped. If more than `workers` such calls are running, the map fails. Give your client a timeout that is a
-        little shorter.""",
-        optional_seconds, example="timeout=30",
-    )  # fmt: skip
-    deadline: float | None = option(
-        "float | None", None, """the seconds that the whole map may take, counted from the first item. After that, every
-        unfinished item fails with DeadlineExceeded, and the rest of the input is read without making any calls. None:
-        no limit.""",
-        optional_seconds, of_callers="", example="deadline=3_600",
-    )  # fmt: skip
-    retry: Retry = option(
-        "int | Retry", 0, """how many times a failed call is made again: a number, or a Retry, which also says for which
-        errors and after what pauses. Retry.http() knows the errors of HTTP clients. 0: never. An item that waits for
-        its next attempt occupies no worker, and starts before new items with the same key and priority. RetryLater
-        defers an item without using up an attempt.""",
-        policy, of=Retry, low=0, example="retry=Retry.http()",
-    )  # fmt: skip
-    breaker: Breaker | None = option(
-        "int | Breaker | None", None, """pauses a key (without `key`, the whole map) after this many failed calls in a
-        row. After the pause, one call tests whether the key works again. A Breaker also sets the length of the pause.
-        None: never.""",
-        optional_policy, of=Breaker, low=1, example="breaker=Breaker(5, reset=30)",
-    )  # fmt: skip
-    errors: str = option(
-        'Literal["raise", "return", "drop"]', "raise", """what happens to an item that fails for good. "raise": no
-        further call starts; the results before it are yielded, then its exception is raised, with a note that names
-        the item. "return": every item yields an Outcome, with its result or its error. "drop": the item is left
-        out.""",
-        choice, allowed=("raise", "return", "drop", "column"), of_callers="", example='errors="return"',
-    )  # fmt: skip
-    max_failures: int | None = option(
-        "int | None", None, """the number of items that may fail. If more fail, the map ends with TooManyFailures, as
-        with errors="raise". Needs errors="return" or "drop". None: no limit.""",
-        optional_whole, low=0, of_callers="", example='errors="drop", max_failures=100',
-    )  # fmt: skip
-    fatal: On = option(
-        "On", (), """errors that end the map at once, whatever `errors` says: exception classes, or a function that
-        gets the error and returns a bool. They are not retried. Errors that do not come from fn, such as
-        BudgetExceeded, count too.""",
-        check_on, of_callers="", example="fatal=PermissionError",
-    )  # fmt: skip
-    limits: tuple[Limit, ...] = option(
-        "Limit | Sequence[Limit]", (), """a Rate, a Budget, a Concurrency, or a list of them. A call starts when all of
-        them have room for it. Maps that use the same limit object share the limit, and are served in the order in
-        which they began to wait; a limit with `shared` is shared by everything that uses a limit of the same name in
-        the same database. An item that can never fit a Budget fails with BudgetExceeded; a retry that cannot fit fails
-        with the error that fn raised; all other items continue. A deferred call costs a Budget nothing.""",
-        check_limits, example='limits=[Rate(475, "minute"), Concurrency(10)]',
-    )  # fmt: skip
-    item_id: Callable[[Any], Any] | None = option(
-        "Callable[[_T], Any] | None", None, """a function that returns the value that identifies an item, for `dedup`,
-        `remember` and the idempotency key. None: the item itself. The value may be None, a bool, int, float, str,
-        bytes, date, time, Decimal or UUID, or a tuple, list, dict, NamedTuple or dataclass of them. With dedup or
-        remember, an item whose value has any other type fails with TypeError.""",
-        function_of_item, example="item_id=lambda item: item.id",
-    )  # fmt: skip
-    dedup: int | None = option(
-        "int | None", None, """lets equal items share one call while it runs. Later equal items get the same result
-        object, if it is among the results of the last `dedup` calls. After a failure, the next equal item causes a new
-        call. None: a call is made for every item.""",
-        optional_whole, low=1, example="dedup=10_000",
-    )  # fmt: skip
-    remember: Shared | None = option(
-        "str | PathLike[str] | Shared | None", None, """records results in a database, so that the next run does not
-        make these calls again: a path or URL, or a Shared. A path is short for a Shared with that path, named after the
-        module and qualified name of fn. If fn has changed since results were recorded, a UserWarning says so once.
-        Items are identified by `item_id`. Results are looked up in bulk, at most 1 s before the call. They are recorded
-        after at most 0.5 s or 200 results, and always before the map ends. After a kill -9, you pay twice for at most
-        the calls that were running and the results that were not recorded yet, of which there are at most 200. Failures
-        are not recorded. If a result cannot be recorded, it is yielded, and then the map fails with TypeError; a Caller
-        logs the first such error and continues. While the database is unavailable, no call starts; after the
-        `outage_timeout` of the Shared, the map fails with SharedUnavailable.""",
-        check_remember, example='remember="run.db"',
-    )  # fmt: skip
-    setup: Callable[[], Any] | None = option(
-        "Callable[[], Any] | None", None, """a function that creates what fn gets as `resource=`, for example a client
-        or a connection. It is called once per worker thread, before the first call of that thread; for an `async def`
-        fn, it is called once, in the event loop. If it returns a context manager, it is entered first and exited at the
-        end. Any other object is closed with its close() method, if it has one.""",
-        optional_function, example="setup=httpx.Client",
-    )  # fmt: skip
-    progress: Any = option(
-        "bool | Callable[[Stats], None]", False, """True shows a line of progress. A function is called with a Stats at
-        most 5 times a second, and once at the end.""",
-        check_progress, of_callers="", example="progress=True",
-    )  # fmt: skip
+    workers: int = option(16, check_workers)
+    max_in_flight: int | None = option(None, optional_whole, low=1)
+    order: str = option("input", choice, allowed=ORDERS)
+    key: Callable[[Any], Any] | None = option(None, function_of_item)
+    per_key: int | None = option(None, optional_whole, low=1)
+    weights: Mapping[Any, int] | None = option(None, check_weights)
+    priority: Callable[[Any], Any] | None = option(None, function_of_item)
+    batch: Batch | None = option(None, optional_policy, of=Batch, low=1)
+    timeout: float | None = option(None, optional_seconds)
+    deadline: float | None = option(None, optional_seconds)
+    retry: Retry = option(0, policy, of=Retry, low=0)
+    breaker: Breaker | None = option(None, optional_policy, of=Breaker, low=1)
+    errors: str = option("raise", choice, allowed=("raise", "return", "drop", "column"))
+    max_failures: int | None = option(None, optional_whole, low=0)
+    fatal: On = option((), check_on)
+    limits: tuple[Limit, ...] = option((), check_limits)
+    item_id: Callable[[Any], Any] | None = option(None, function_of_item)
+    dedup: int | None = option(None, optional_whole, low=1)
+    remember: Shared | None = option(None, check_remember)
+    setup: Callable[[], Any] | None = option(None, optional_function)
+    progress: Any = option(False, check_progress)
     # Derived: whether `key`, `priority` were given, which are columns in Spark; errors that retry cannot name;
     # whether fn is `async def`, and has a parameter `delivery`; whether `workers` is "inline", which counts as 1; the
     # least that `workers` names, else 0; whether fn is a partial with a `resource` of its own; with how many calls the
@@ -349,11 +209,6 @@ class Options:
         return self.start or self.least or self.workers
 
     @property
-    def always(self) -> int:
-        """How many calls may run at once whatever happens."""
-        return self.least or self.workers
-
-    @property
     def calls_items(self) -> int:
         """How many items a call may have."""
         return 1 if self.batch is None else self.batch.size
@@ -368,23 +223,9 @@ class Options:
         """Whether an item is made with functions of the user, or has an idempotency key."""
         return self.key is not None or self.priority is not None or self.has_costs or self.identifies
 
-    # ------------------------------------------------------------------------------------------------ fatal errors
-    @property
-    def fatal_kinds(self) -> tuple[type[BaseException], ...]:
-        """The classes that `fatal` names; of a predicate none."""
-        if isinstance(self.fatal, tuple):
-            return self.fatal
-        return (self.fatal,) if isinstance(self.fatal, type) else ()
-
-    def is_fatal(self, error: BaseException) -> bool:
-        """Whether this error ends the map. Runs the user's predicate."""
-        return bool(answer(self.fatal, error))
-
 
 OPTIONS = tuple(Option(one.name, *one.metadata["option"]) for one in fields(Options) if one.metadata)
-INLINE = ' | Literal["inline"]'  # where items come from a loop or from several threads, `workers` may not be that
-LOOP_OPTIONS = tuple(one._replace(kind=one.kind.removesuffix(INLINE)) for one in OPTIONS)
-CALLER_OPTIONS = tuple(one._replace(about=one.of_callers) for one in LOOP_OPTIONS if one.of_callers)
+OF_MAPS = ("order", "deadline", "errors", "max_failures", "fatal", "progress")  # Callers have no such options
 
 
 def check(
