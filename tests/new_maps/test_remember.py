@@ -2,7 +2,9 @@
 what the database costs a map that ends."""
 
 import asyncio
+import itertools
 import logging
+import pickle
 import threading
 import time
 
@@ -214,3 +216,100 @@ def test_a_path_stands_for_the_name_of_fn_and_a_changed_fn_warns_once(tmp_path):
         named.__code__ = code
     with pytest.raises(ValueError, match="a function of a module or script"):
         in_threads(lambda item: item, [1], remember=path)
+
+
+def test_what_is_left_when_many_results_waited_is_recorded_in_time(sqlite, monkeypatch):
+    """The first record ends when all calls but one have returned; that one returns when they are recorded."""
+    monkeypatch.setattr(memory, "GROUP", 10)
+    monkeypatch.setattr(memory, "BACKLOG", 20)
+    shared, record = Shared(sqlite.url, "a"), Store.record
+    recording, begun = threading.Event(), threading.Barrier(40)
+
+    def slow_record(store, *arguments):
+        recording.set()
+        wait_until(lambda: results._driver.scheduler.memory._added >= 39)
+        return record(store, *arguments)
+
+    def fn(item):
+        begun.wait(DEADLINE)
+        if item >= 10:
+            assert recording.wait(DEADLINE)
+        if item == 39:
+            wait_until(lambda: shared.remembered() == 39, "all others to be recorded")
+        return item
+
+    monkeypatch.setattr(Store, "record", slow_record)
+    results = concurrent_map(fn, range(40), workers=40, remember=shared)
+    assert list(results) == list(range(40))
+
+
+def test_inline_all_results_of_the_last_batch_are_recorded(sqlite):
+    shared = Shared(sqlite.url, "a")
+    assert inline(lambda items: items, range(450), batch=450, remember=shared) == list(range(450))
+    assert shared.remembered() == 450
+
+
+def test_a_look_up_that_was_taken_while_its_time_was_set_leaves_no_time(sqlite):
+    looking = memory.Memory(Shared(sqlite.url, "a"), None, inline=True)
+    looking.look_up([])
+    looking.work(threading.Event())
+    assert looking.due_at() == float("inf")
+
+
+def test_inline_an_error_of_the_database_ends_the_memory(sqlite, monkeypatch):
+    def fails(store, some, give_up=None):
+        raise SharedUnavailable("it is away")
+
+    monkeypatch.setattr(Store, "record", fails)
+    results = concurrent_map(str, [1], remember=Shared(sqlite.url, "a"), workers="inline")
+    with pytest.raises(SharedUnavailable):
+        list(results)
+    assert results._driver.scheduler.memory.ended.is_set()
+
+
+def test_each_function_is_called_at_the_end_whatever_others_raise(sqlite):
+    ending, called = memory.Memory(Shared(sqlite.url, "a"), None), []
+    ending.flushed([].pop)
+    ending.flushed(lambda: called.append(1))
+    ending.leave(0.0)
+    assert called == [1]
+
+
+class Pickles:
+    def encode(self, result):
+        return pickle.dumps(result)
+
+    def decode(self, data):
+        return pickle.loads(data)
+
+
+@WAYS
+def test_an_exception_that_fn_returns_comes_back_as_its_result(sqlite, mapped):
+    shared = Shared(sqlite.url, "a", codec=Pickles())
+    for _ in range(2):
+        (outcome,) = mapped(ValueError, ["odd"], remember=shared, errors="return")
+        assert (outcome.ok, type(outcome.result)) == (True, ValueError)
+    assert outcome.attempts == 0
+
+
+def test_a_look_up_that_comes_after_the_deadline_changes_no_item(sqlite, monkeypatch):
+    shared, look_up, taken = Shared(sqlite.url, "a"), Store.look_up, threading.Event()
+    in_threads(str, range(3), remember=shared)
+    found = []
+
+    def late_look_up(store, ids, give_up):
+        assert taken.wait(DEADLINE)
+        found.extend(answers := look_up(store, ids))
+        return answers
+
+    monkeypatch.setattr(Store, "look_up", late_look_up)
+    items = []
+    results = concurrent_map(str, range(3), remember=shared, deadline=0.1, errors="return")
+    kept = memory.Memory.kept
+    monkeypatch.setattr(memory.Memory, "kept", lambda self: items.extend(self._looking) or kept(self))
+    outcomes = list(itertools.islice(results, 3))
+    taken.set()
+    results.close()
+    assert [type(outcome.error) for outcome in outcomes] == [DeadlineExceeded] * 3
+    assert len(found) == len(items) == 3
+    assert [item.known for item in items] == [False] * 3

@@ -75,6 +75,14 @@ def stopped_server(request):
         server.freeze(signal.SIGCONT)
 
 
+@pytest.fixture(autouse=True)
+def close_links():
+    """Errors of a test may keep connections in cycles."""
+    yield
+    for link in list(_shared_database._links.values()):
+        link.drop()
+
+
 @pytest.fixture(params=[locked_file, locked_rows, stopped_server], ids=lambda way: way.__name__)
 def silent(request, monkeypatch):
     """The URL of a database that does not answer."""
@@ -84,9 +92,6 @@ def silent(request, monkeypatch):
     with request.param(request) as url:
         yield url
         wait_until(lambda: not threads_of_maps(), "the threads of the map to end")
-    for link in list(_shared_database._links.values()):
-        if link.pause():
-            link.go_on()
 
 
 # ---------------------------------------------------------------------------------------------------- what ends a wait

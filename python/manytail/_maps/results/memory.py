@@ -15,7 +15,8 @@ starts; after `outage_timeout` seconds the map fails. inline: there is no thread
 
 Invariants
     _added - _recorded      results that are not recorded; each number has one writer: the scheduler, and the thread
-    _looking                items that are looked up: the scheduler's
+    _looking                items that are looked up, and what becomes of them: the scheduler's. The thread writes only
+                            `_answers`, so an item that the deadline has given up is changed no more
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
@@ -97,6 +98,7 @@ class Memory(Stage):
         self._fail: Callable[[BaseException], None]
         self.post: Callable[[Any], None]  # the driver's
         self._looking: dict[Item, None] = {}
+        self._answers: dict[Item, tuple[Any, Exception | None]] = {}  # recorded results, or why they cannot be read
         self._lookups: deque[Item] = deque()
         self._results: deque[tuple[bytes, Any]] = deque()  # ids, and records; of a BulkCodec results
         self._look_at: float = math.inf  # when waiting items are to be looked up
@@ -166,6 +168,9 @@ class Memory(Stage):
                 "remember=Shared(..., codec=...)"
             )
             made.__cause__ = error
+            if not self._fails and not self._logged:
+                self._logged = True
+                _say(logging.WARNING, "%s; such results will be paid for again", made)
             return made
         return data
 
@@ -181,8 +186,13 @@ class Memory(Stage):
             self._changed.set()
 
     def looked_up(self, items: Iterable[Item]) -> list[Item]:
-        """Those of these items that have not been given up meanwhile."""
-        return [item for item in items if self._looking.pop(item, self) is None]
+        """Those of these items that have not been given up meanwhile, with their results."""
+        answers = [(item, self._answers.pop(item, None)) for item in items]
+        left = [(item, answer) for item, answer in answers if self._looking.pop(item, self) is None]
+        for item, answer in left:
+            if answer is not None:
+                (item.result, item.error), item.known = answer, answer[1] is None
+        return [item for item, _ in left]
 
     def kept(self) -> list[Item]:
         """The deadline has passed: nothing more is looked up."""
@@ -210,7 +220,8 @@ class Memory(Stage):
     def _add(self, item: Item) -> None:
         record, item.record = item.record, None
         if isinstance(record, TypeError) and not self._in_bulk:
-            self._refuse(item, record)
+            if self._fails:
+                self.unrecordable[item] = record
             return
         self._added += 1
         self._bytes_added += _size(record)
@@ -220,13 +231,6 @@ class Memory(Stage):
             self._poke()
         elif self._are_enough():
             self._changed.set()
-
-    def _refuse(self, item: Item, error: TypeError) -> None:
-        if self._fails:
-            self.unrecordable[item] = error
-        elif not self._logged:
-            self._logged = True
-            _say(logging.WARNING, "%s; such results will be paid for again", error)
 
     def leave(self, now: float) -> None:
         self._give_up.set()
@@ -244,8 +248,9 @@ class Memory(Stage):
             self._call_then()
 
     def _call_then(self) -> None:
-        with suppress(IndexError):
-            while True:
+        """Each once, though two threads may come here."""
+        while self._then:
+            with suppress(Exception):  # a loop that is closed; or the other thread took it
                 self._then.popleft()()
 
     def _end(self) -> None:
@@ -284,14 +289,13 @@ class Memory(Stage):
 
     def work(self, patience: Any, early: bool = False) -> None:
         """As of Stage."""
-        if self.error is not None:
-            return
-        try:
-            self._do(patience, early)
-            if self._closing:
-                self._log_found()
-        except Exception as error:
-            self._break(error)
+        if self.error is None:
+            try:
+                self._do(patience, early)
+                if self._closing:
+                    self._log_found()
+            except Exception as error:
+                self._break(error)
         if self._closing:
             self._end()
 
@@ -305,17 +309,18 @@ class Memory(Stage):
     def _do(self, patience: Any, early: bool = False) -> None:
         """Do what is due. early: and what is not due yet."""
         now, early = time.monotonic(), early or self._closing
-        if self._lookups and (self._look_at <= now or early or len(self._lookups) >= LARGEST_LOOKUP):
+        if self._look_at <= now or early or len(self._lookups) >= LARGEST_LOOKUP:
             self._look_at = math.inf  # first: who adds an item after the last was taken sets it
             items = _taken(self._lookups, LARGEST_LOOKUP)
             if self._lookups:
                 self._look_at = now
-            if not self._give_up.is_set():
+            if items and not self._give_up.is_set():
                 self._find(items, patience)
-            self.post(LookedUp(items))
+            if items:
+                self.post(LookedUp(items))
         if self._are_enough() or self._record_at <= now or early:
             self._record_at = math.inf
-            results = _taken(self._results, BACKLOG)
+            results = _taken(self._results, len(self._results))
             try:
                 self._record(results, patience if self._inline else None)
             except BaseException:  # inline, of a signal handler: they are recorded when the map ends
@@ -346,20 +351,22 @@ class Memory(Stage):
         ages = [age for _, _, age in recorded]
         self._found += len(recorded)
         self._newest, self._oldest = min(self._newest, *ages), max(self._oldest, *ages)
-        records = [data for _, data, _ in recorded]
-        results = self._codec.decode_all(records) if self._in_bulk else map(self._decoded, records)
-        for (item, _, _), result in zip(recorded, results, strict=True):
-            if isinstance(result, Exception):
-                add_note(result, "manytail: of a remembered result; Shared.forget() drops them")
-                item.error = result
-            else:
-                item.result, item.known = result, True
+        for (item, _, _), answer in zip(recorded, self._decoded([data for _, data, _ in recorded]), strict=True):
+            if answer[1] is not None:
+                add_note(answer[1], "manytail: of a remembered result; Shared.forget() drops them")
+            self._answers[item] = answer
 
-    def _decoded(self, data: bytes) -> Any:
-        try:
-            return (self._codec or identity).decode(data)
-        except Exception as error:
-            return error
+    def _decoded(self, records: list[bytes]) -> Iterator[tuple[Any, Exception | None]]:
+        """Their results, or errors. An exception may be a result: fn may have returned it."""
+        if self._in_bulk:
+            for result in self._codec.decode_all(records):
+                yield (None, result) if isinstance(result, Exception) else (result, None)
+            return
+        for data in records:
+            try:
+                yield (self._codec or identity).decode(data), None
+            except Exception as error:
+                yield None, error
 
     def _record(self, results: list[tuple[bytes, Any]], patience: Any) -> None:
         if not results:
