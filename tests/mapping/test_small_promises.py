@@ -442,7 +442,7 @@ def test_a_limit_of_a_task_is_refused_outside_of_spark(kind):
 FORKED = """
 import threading
 from support.forks import in_child
-from support.threads import wait_until
+from support.threads import Task, wait_asleep
 from manytail import concurrent_map
 
 begun, opened = threading.Event(), threading.Event()
@@ -469,14 +469,12 @@ with concurrent_map(fn, range(5), workers=2) as results:
     assert next(results) == 0
     assert begun.wait(60)
     in_child(child)
-    taker = threading.Thread(target=lambda: taken.extend(results))  # it is inside of next at the second fork
-    taken = []
+    taker = Task(list, (results,), {})  # it is inside of next at the second fork
     taker.start()
-    wait_until(lambda: not results._take_turn() or results._end_turn())
+    wait_asleep(taker)
     in_child(child)
     opened.set()
-    taker.join()
-    assert taken == [1, 2, 3, 4]
+    assert taker.result() == [1, 2, 3, 4]
 
 with concurrent_map(str, range(5), workers="inline") as results:
     assert next(results) == "0"

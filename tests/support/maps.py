@@ -26,12 +26,12 @@ def threads_of_maps() -> list[str]:
     return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
 
 
-def refuse_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting the thread of that name fails, as where the system has no more threads."""
+def refuse_thread(name: str | tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting a thread whose name begins so fails, as where the system has no more threads."""
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == name:
+        if thread.name.startswith(name):
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -72,7 +72,7 @@ class Clock:
         with self._runner._lock:
             self._runner._handle()  # tells the scheduler about all started calls
             self._now += 3_600.0
-        self._runner._timer._wakeup.set()
+        self._runner.poke()
 
 
 class LoopGate:

@@ -437,11 +437,12 @@ class Plan:
 
         def call(batch: Members) -> Any:
             values = batch.begin()
+            number = len(values)  # fn may change the list
             try:
                 with self.delivery(batch) if delivers else nullcontext() as delivery:
                     batch.delivery = delivery
                     extra = {"delivery": delivery, **resource} if delivers else resource
-                    return batch_result(refuse_awaitable(fn(values, **extra)), len(values))
+                    return batch_result(refuse_awaitable(fn(values, **extra)), number)
             finally:
                 del batch
 
@@ -457,12 +458,13 @@ class Plan:
 
         async def call(made: Any) -> Any:
             values = made.begin() if batched else made.value
+            number = len(values) if batched else 1  # fn may change the list
             try:
                 with self.delivery(made) if delivers else nullcontext() as delivery:
                     made.delivery = delivery
                     extra = {"delivery": delivery, **resource} if delivers else resource
                     result = await fn(values, **extra)
-                    return batch_result(result, len(values)) if batched else result
+                    return batch_result(result, number) if batched else result
             finally:
                 del made
 

@@ -126,10 +126,11 @@ class Driver:
         """Where the map stands. Each number is right, but they may be of different moments."""
         scheduler = self.scheduler
         times = sum(self._timings, Timings())
-        in_flight = len(self.output) if self.ended else max(0, scheduler.window.in_flight)
+        in_flight = len(self.output) + (0 if self.ended else scheduler.window.pending)
         waited, ran = (Quantiles(*four) for four in times.quantiles())
+        unseen = sum(isinstance(event, Item) for event in self.inbox.copy())  # successes that wait for a step
         return Stats(
-            done=scheduler.finished, failed=scheduler.failures,
+            done=scheduler.finished + unseen, failed=scheduler.failures,
             in_flight=in_flight, calls=times.calls, retried=scheduler.retried,
             deferred=scheduler.deferred, remembered=scheduler.remembered, workers=scheduler.allowed,
             waited=waited, ran=ran, spent=MappingProxyType(scheduler.spent.copy()),

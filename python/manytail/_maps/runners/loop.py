@@ -434,7 +434,9 @@ class LoopDriver(Coroutines):
             raise interruption
 
     def runs_here(self) -> bool:
-        """Whether the caller is a task of this map."""
+        """Whether the caller is a task of this map. RuntimeError: it runs in another loop, and would wait for ever."""
+        if self.loop is not None and asyncio.get_running_loop() is not self.loop:
+            raise RuntimeError("the map was first called in another loop (expected: one loop for a map)")
         task: Any = asyncio.current_task()
         return task is not None and (task is self._main or task is self._reader or task in self._tasks)
 

@@ -121,6 +121,8 @@ class ThreadDriver(Driver):
         self._worker_count = 0  # without abandoned ones
         self._started = 0  # workers, for their names
         self._abandoned: list[Worker] = []
+        self._late_times = Timings()  # of abandoned calls
+        self.add_timings(self._late_times)
         self._left: list[Thread] = []  # of calls that were abandoned, also at the deadline
         self._handover: list[Call] | None = None  # `hand` puts the next call of the worker that makes a step here
         # The end.
@@ -227,6 +229,7 @@ class ThreadDriver(Driver):
         if worker is None or not worker.abandon(call):
             return  # the call has ended, or its worker has not begun it and sees in _begin that the deadline has passed
         end_delivery(call.delivery)
+        self._late_times.ended(call.began)
         del self._timed_calls[call]
         self._worker_count -= 1
         self._threads.remove(worker.thread)
@@ -398,7 +401,11 @@ class ThreadDriver(Driver):
                 timings = Timings()
                 with Held(self._count_lock):
                     self.add_timings(timings)
-                self._make_calls(worker, function, timings)
+                try:
+                    self._make_calls(worker, function, timings)
+                except BaseException as error:  # no memory: what became of its call nobody knows
+                    with Held(self._lock):
+                        self.crash(error)
         except BaseException as error:
             self.halted = True
             self.report(Fail(error))
