@@ -128,7 +128,9 @@ class Driver:
         times = sum(self._timings, Timings())
         in_flight = len(self.output) + (0 if self.ended else scheduler.window.pending)
         waited, ran = (Quantiles(*four) for four in times.quantiles())
-        unseen = sum(isinstance(event, Item) for event in self.inbox.copy())  # successes that wait for a step
+        unseen = 0  # successes that wait for a step
+        with suppress(RuntimeError):  # the inbox changes at this moment, and so do the numbers
+            unseen = sum(isinstance(event, Item) for event in self.inbox.copy())
         return Stats(
             done=scheduler.finished + unseen, failed=scheduler.failures,
             in_flight=in_flight, calls=times.calls, retried=scheduler.retried,
