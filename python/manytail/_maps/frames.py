@@ -9,9 +9,9 @@ This is the only module of the maps' inside that `manytail.arrow`, `manytail.spa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from manytail._checks import bad_value
@@ -29,7 +29,7 @@ from .engine.scheduler import Scheduler
 from .engine.window import LEAST_BYTES
 from .errors import add_note, shortened
 from .maps import Plan, Results, cost_of, final_error, priority_of, refuse_awaitable
-from .options import Options, check
+from .options import Options, check, facts_of
 from .outcomes import Delivery
 from .results.identity import encode
 from .results.identity import key as idempotency_key
@@ -39,7 +39,7 @@ from .verdicts import Judge, Unfit, batch_result
 __all__ = [
     "OUTPUT_BYTES", "BulkCodec", "Frame", "FrameResults", "Options", "Row", "ask_database", "batch_results", "check",
     "cost_of", "deliver", "encode", "has_literal_password", "idempotency_key", "is_file", "new_rows", "priority_of",
-    "refuse_awaitable", "refuse_per_task", "stay_connected",
+    "refuse_awaitable", "refuse_per_task", "stay_connected", "with_costs",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -289,6 +289,17 @@ def refuse_per_task(limits: Iterable[Any]) -> None:
     for limit in limits:
         if limit.per_task:
             raise bad_value("limits", limit, "per_task=False: only Spark has tasks")
+
+
+def with_costs(options: Options, columns: Sequence[str | None]) -> Options:
+    """The options, where the cost of each limit is that column; None: as before."""
+    limits = tuple(_with_cost(*pair) for pair in zip(options.limits, columns, strict=True))
+    return replace(options, limits=limits, **facts_of(limits))
+
+
+def _with_cost(limit: Any, column: str | None) -> Any:
+    _, (kind, positional, named) = limit.__reduce__()
+    return kind(*positional, **named if column is None else {**named, "cost": column})
 
 
 def stay_connected(shared: Shared) -> None:

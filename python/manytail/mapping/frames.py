@@ -7,7 +7,8 @@ an output, FLUSH_INTERVAL has passed since the first of them, or no other row ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from manytail._timings import now
@@ -28,7 +29,7 @@ from ._workers import refuse_awaitable
 __all__ = [
     "BulkCodec", "Frame", "FrameResults", "Options", "Row", "ask_database", "batch_results", "check", "cost_of",
     "deliver", "encode", "has_literal_password", "idempotency_key", "is_file", "new_rows", "priority_of",
-    "refuse_awaitable", "refuse_per_task", "stay_connected",
+    "refuse_awaitable", "refuse_per_task", "stay_connected", "with_costs",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -228,7 +229,18 @@ def _take_buffered(runner: ThreadRunner | InlineRunner) -> list[Any]:
     return rows
 
 
-# ---------------------------------------------------------------------------------------------------- databases
+# ---------------------------------------------------------------------------------------------------- limits, databases
+def with_costs(options: Options, columns: Sequence[str | None]) -> Options:
+    """The options, where the cost of each limit is that column; None: as before."""
+    limits = tuple(_with_cost(*pair) for pair in zip(options.limits, columns, strict=True))
+    return replace(options, limits=limits)
+
+
+def _with_cost(limit: Any, column: str | None) -> Any:
+    _, (kind, positional, named) = limit.__reduce__()
+    return kind(*positional, **named if column is None else {**named, "cost": column})
+
+
 def stay_connected(shared: Shared) -> None:
     """Keep the connection of this process for the next Shared with the same database: a worker process of Spark runs
     many tasks, each of which unpickles its own."""

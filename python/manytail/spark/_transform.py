@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from pyspark.sql import types as T
 from manytail import _checks as checks
 from manytail.arrow.engine import NAME, ArrowMap, ResultSchema, check_name, check_options
 from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared
-from manytail.mapping.frames import has_literal_password, is_file
+from manytail.mapping.frames import has_literal_password, is_file, with_costs
 
 from ._progress import current_channel
 from ._task import MAX_RECORDS, TIME_ZONE, Work
@@ -149,9 +148,8 @@ def map_concurrent(
         more["metrics"] = T.StructField(NAME, CALL_TYPE)
     refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
     fields += more.values()
-    limits = tuple(limit.with_cost(at) for limit, at in zip(checked.limits, costs_at, strict=True))
     arrow_map = ArrowMap(
-        fn, replace(checked, limits=limits), None, append, error_column, metrics, max_records, key_at, priority_at,
+        fn, with_costs(checked, costs_at), None, append, error_column, metrics, max_records, key_at, priority_at,
         item_id_at,
     )  # fmt: skip
     names, types = tuple(source.schema.names), tuple(field.dataType for field in source.schema.fields)
