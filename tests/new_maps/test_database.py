@@ -16,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import postgres
 from support.process import run_script, start_script
-from support.threads import DEADLINE, Threads, wait_asleep
+from support.silence import Silence
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
 
 import manytail
 from manytail._maps.database import connection, kinds, statements
+from manytail._maps.database.limits import LimitStore
 from manytail._maps.database.shared import Shared
+from manytail._maps.limits.grants import Ask, Terms
 from manytail._maps.outcomes import SharedUnavailable
 from manytail._sync import Event
 
@@ -195,7 +198,9 @@ def test_a_server_that_restarts_is_waited_for(own_server, mode):
 STOPPED = """
 import signal, sys, threading
 from manytail._maps.database import kinds
+from manytail._maps.database.limits import LimitStore
 from manytail._maps.database.shared import Shared
+from manytail._maps.limits.grants import Ask, Terms
 stops = [None]
 kinds.IDLE_WAIT = 1.0
 
@@ -222,6 +227,35 @@ def test_a_peer_that_is_stopped_in_a_transaction_blocks_no_other(postgresql):
         os.kill(process.pid, signal.SIGCONT)
     _, said = process.communicate(timeout=4 * DEADLINE)
     assert process.returncode == 0, said  # it was told that its transaction was ended, and made it again
+
+
+def test_a_peer_that_falls_silent_anywhere_in_an_exchange_blocks_no_other(postgresql, server, monkeypatch):
+    """The server ends its transaction, also if it was stopped between two rows that it changes. Keys have no terms."""
+    monkeypatch.setattr(kinds, "IDLE_WAIT", 1.0)
+    terms = {b"rate:k": Terms(10.0, 1.0), b"concurrency:c": Terms(5.0, lease=30.0)}
+    asks = [Ask(b"rate:k:%d" % number, b"rate:k", b"h", 1.0) for number in range(5)]
+    asks.append(Ask(b"concurrency:c", b"concurrency:c", b"h", 1.0))
+    calls = [[(place, 1.0)] for place in range(6)]
+    give_up, exchanges = Event(), []
+    with Threads() as threads, contextlib.ExitStack() as exits:
+        for count in range(12):
+            silence = exits.enter_context(Silence(server.port))
+            url = postgresql.url.replace(f":{server.port}/", f":{silence.port}/")
+            store = LimitStore(Shared(url, f"a{count}", outage_timeout=PATIENT).store())
+            store.exchange(1e9, terms, asks, calls)  # connects, and makes the rows
+            silence.after(count)
+            exchange = threads.start(store.exchange, 1e9, terms, asks, calls, give_up)
+            wait_until(lambda silence=silence, exchange=exchange: silence.began.is_set() or not exchange.is_alive())
+            exchanges.append(exchange)
+        silent = sum(exchange.is_alive() for exchange in exchanges)
+        for count in range(12):
+            other = LimitStore(Shared(postgresql.url, f"a{count}", outage_timeout=PATIENT).store())
+            answers, _ = other.exchange(1e9, terms, asks, calls)
+            assert all(answer.granted for answer in answers)
+        give_up.set()
+        ends = [type(exchange.outcome()) for exchange in exchanges]
+    assert 5 < silent < 12
+    assert ends == [SharedUnavailable] * silent + [type(None)] * (12 - silent)
 
 
 def test_a_file_or_tables_that_are_gone_are_made_anew(database):
@@ -254,8 +288,11 @@ def test_a_table_that_is_missing_alone_is_made_anew_unless_others_refer_to_it(da
 # A fork comes while another thread of the parent is in a transaction: it waits for the end of that.
 FORKS = """
 import os, sys, threading, traceback, warnings
-from support.threads import DEADLINE, Threads, wait_asleep
+from support.silence import Silence
+from support.threads import DEADLINE, Threads, wait_asleep, wait_until
+from manytail._maps.database.limits import LimitStore
 from manytail._maps.database.shared import Shared
+from manytail._maps.limits.grants import Ask, Terms
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 shared = Shared(sys.argv[1], "a", outage_timeout=20.0)
 shared.remembered()

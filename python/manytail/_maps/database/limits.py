@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from operator import itemgetter
 from typing import Any
 
 from ..limits.grants import Answer, Ask, Hold, Holds, Row, Terms, grant
@@ -43,26 +42,16 @@ class LimitStore:
 
         def work(transaction: Transaction, name: int) -> tuple[list[Answer], float]:
             changed.clear()
-            found = _locked(transaction, name, limits, terms)
-            stored = {limit: found[limit][0] for limit in terms}
-            changed.extend(
-                (limit, stored[limit], new)
-                for limit, new in terms.items()
-                if (limit, new) not in self._told and new != stored[limit]
-            )
-            transaction.write(
-                f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} ON CONFLICT (name, limit_id) "
-                "DO UPDATE SET amount = excluded.amount, per = excluded.per, burst = excluded.burst, "
-                "lease = excluded.lease",
-                [(name, limit, *new) for limit, _, new in changed],
-            )
-            stored.update({limit: new for limit, _, new in changed})
-            rows = {ask.limit: found[ask.limit][1] for ask in asks}
-            holds = _holds(transaction, name, list(rows))
-            before = {limit: astuple(row) for limit, row in rows.items()}, _flat(holds)
+            stored, rows = _locked(transaction, name, limits, terms)
+            holds = _holds(transaction, name, limits)
+            before = _limits_of(stored, rows), _holds_of(holds)
+            for limit, new in terms.items():
+                if (limit, new) not in self._told and new != stored[limit]:
+                    changed.append((limit, stored[limit], new))
+                    stored[limit] = new
             now = float(transaction.value(f"SELECT {clock}"))
             answers = grant(now, ahead, stored, rows, holds, asks, calls)
-            _write(transaction, name, before, rows, _flat(holds))
+            _write(transaction, name, before, (_limits_of(stored, rows), _holds_of(holds)))
             return answers, now
 
         result = self._store.run(work, give_up=give_up)
@@ -106,24 +95,21 @@ class LimitStore:
 
 def _locked(
     transaction: Transaction, name: int, limits: Sequence[bytes], terms: Mapping[bytes, Terms]
-) -> dict[bytes, tuple[Terms, Row]]:
+) -> tuple[dict[bytes, Terms], dict[bytes, Row]]:
     """The rows of these limits, which are made if they are missing. Nobody else changes them, or the holds of these
     limits, before the end of the transaction."""
-    found = _rows(transaction, name, limits)
+    query = f"SELECT limit_id, {_TERMS}, {_STATE} FROM manytail_limits WHERE name = ?"
+    end = f" ORDER BY limit_id{transaction.database.lock_rows}"
+    found = _selected(transaction, query, name, limits, end)
     if len(found) < len(limits):
         transaction.write(
             f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}) VALUES {{}} "
             "ON CONFLICT (name, limit_id) DO NOTHING",
-            [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in limits if limit not in found],
+            [(name, limit, *terms.get(limit, _UNKNOWN)) for limit in limits],
         )
-        found = _rows(transaction, name, limits)
-    return found
-
-
-def _rows(transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, tuple[Terms, Row]]:
-    query = f"SELECT limit_id, {_TERMS}, {_STATE} FROM manytail_limits WHERE name = ?"
-    rows = _selected(transaction, query, name, limits, f" ORDER BY limit_id{transaction.database.lock_rows}")
-    return {bytes(limit): (Terms(*values[:4]), Row(*values[4:])) for limit, *values in rows}
+        found = _selected(transaction, query, name, limits, end)
+    stored = {bytes(limit): Terms(*values[:4]) for limit, *values in found}
+    return stored, {bytes(limit): Row(*values[4:]) for limit, *values in found}
 
 
 def _holds(transaction: Transaction, name: int, limits: Sequence[bytes]) -> dict[bytes, Holds]:
@@ -144,27 +130,32 @@ def _selected(transaction: Transaction, query: str, name: int, limits: Sequence[
     return rows
 
 
-def _flat(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, ...]]:
+def _limits_of(terms: Mapping[bytes, Terms], rows: Mapping[bytes, Row]) -> dict[bytes, tuple[Any, ...]]:
+    return {limit: (*terms[limit], *astuple(row)) for limit, row in rows.items()}
+
+
+def _holds_of(holds: Mapping[bytes, Holds]) -> dict[tuple[bytes, bytes], tuple[Any, ...]]:
     return {(limit, holder): astuple(hold) for limit, each in holds.items() for holder, hold in each.items()}
 
 
-def _write(transaction: Transaction, name: int, before: tuple[Any, Any], rows: Mapping[bytes, Row], holds: Any) -> None:
-    """Write what has changed."""
-    changed = [(limit, row) for limit, row in rows.items() if astuple(row) != before[0][limit]]
+def _write(transaction: Transaction, name: int, before: tuple[Any, Any], after: tuple[Any, Any]) -> None:
+    """Write what has changed of limits and holds."""
+    limits, holds = after
     transaction.write(
-        f"INSERT INTO manytail_limits (name, limit_id, {_STATE}) VALUES {{}} ON CONFLICT (name, limit_id) "
-        "DO UPDATE SET tat = excluded.tat, credit = excluded.credit, paused_until = excluded.paused_until, "
-        "settled = excluded.settled",
-        [(name, limit, *astuple(row)) for limit, row in sorted(changed, key=itemgetter(0))],
+        f"INSERT INTO manytail_limits (name, limit_id, {_TERMS}, {_STATE}) VALUES {{}} "
+        f"ON CONFLICT (name, limit_id) DO UPDATE SET {_excluded(_TERMS)}, {_excluded(_STATE)}",
+        [(name, limit, *values) for limit, values in sorted(limits.items()) if values != before[0][limit]],
     )
     transaction.write(
         f"INSERT INTO manytail_holds (name, limit_id, holder, {_HOLD}) VALUES {{}} "
-        "ON CONFLICT (name, limit_id, holder) DO UPDATE SET "
-        "reserved = excluded.reserved, wanted = excluded.wanted, since = excluded.since, number = excluded.number, "
-        "expires_at = excluded.expires_at",
+        f"ON CONFLICT (name, limit_id, holder) DO UPDATE SET {_excluded(_HOLD)}",
         [(name, *key, *hold) for key, hold in holds.items() if before[1].get(key) != hold],
     )
     transaction.write(
         "DELETE FROM manytail_holds WHERE (name, limit_id, holder) IN (VALUES {})",
         [(name, *key) for key in before[1] if key not in holds],
     )
+
+
+def _excluded(columns: str) -> str:
+    return ", ".join(f"{column} = excluded.{column}" for column in columns.split(", "))
