@@ -35,8 +35,8 @@ from .kinds import Away, Locked, Patience
 T = TypeVar("T")
 
 VERSION = 4  # of the layout
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
-FIRST_LOCK_PAUSE, LONGEST_LOCK_PAUSE = 0.001, 0.1  # the same, while another process writes
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 2.0  # seconds between two tries
+LONGEST_LOCK_PAUSE = 0.1  # the same, while another process writes
 SLICE = 500  # ids of one look-up, and rows of one insert
 SLICE_BYTES = 1 << 24  # of the results of one insert, unless one alone is larger: a server refuses a message of 1 GB
 
@@ -126,7 +126,7 @@ class Store:
         is_long: a statement may take as long as it needs."""
         begun = time.monotonic()
         since: float | None = None  # since when it counts as away
-        pause, lock_pause = FIRST_PAUSE, FIRST_LOCK_PAUSE
+        pause = FIRST_PAUSE
         give_up = give_up or Event()
         while True:
             try:
@@ -135,19 +135,16 @@ class Store:
                 away = error
             now = time.monotonic()
             is_usual = isinstance(away, Locked) and now - begun < kinds.LOCK_WAIT
-            begins, since = since is None and not is_usual, now if since is None and not is_usual else since
+            begins = since is None and not is_usual
+            since = now if begins else since
             left = math.inf if since is None else since + self._outage_timeout - now
             if left <= 0 or give_up.is_set():
                 why = f"shared: the database was unavailable for {now - begun:.1f} s: {away}"
                 raise SharedUnavailable(why) from None
             if begins:
                 warn("shared: the database is unavailable: %s", away)
-            if is_usual:
-                give_up.wait(lock_pause)
-                lock_pause = min(2 * lock_pause, LONGEST_LOCK_PAUSE)
-            else:
-                give_up.wait(min(pause, left))
-                pause = min(2 * pause, LONGEST_PAUSE)
+            give_up.wait(min(pause, left))
+            pause = min(2 * pause, LONGEST_LOCK_PAUSE if is_usual else LONGEST_PAUSE)
 
     def _attempt(self, work: Callable[[Transaction, int], T], writes: bool, give_up: Patience, is_long: bool) -> T:
         link, known = self.link, self._name_id
