@@ -131,7 +131,7 @@ def test_at_its_time_a_call_is_cancelled_and_fails_also_if_it_swallows_that(mapp
         finally:
             ended.append(item)
 
-    outcomes = mapped(fn, range(3), errors="return", **{option: 0.05})
+    outcomes = mapped(fn, range(3), errors="return", **{option: 1.0})
     kind = TimeoutError if option == "timeout" else DeadlineExceeded
     assert [type(one.error) for one in outcomes] == [type(None), kind, type(None)]
     assert ended == [1]
