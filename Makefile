@@ -21,7 +21,8 @@ RIVALS := .venv-rivals
 FT_PIP := $(PIP) --python .venv-ft/bin/python
 SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd) \
 	$(patsubst %,python/manytail/%.py,executor _lanes _listener _timer queue) $(wildcard python/manytail/broker/*.py) \
-	$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits)
+	$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits) \
+	$(patsubst %,python/manytail/_maps/limits/%.py,blocks leases ledger sections)
 STUBBED = $(patsubst python/manytail/%.pyi,manytail.%,$(wildcard python/manytail/*.pyi)) manytail.mapping
 C_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.h' '*.c' 2>/dev/null || find include tests -name '*.[ch]')
 

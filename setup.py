@@ -37,8 +37,10 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 # two instructions of interpreted code, and what it raises ends a section there; it never runs in compiled code.
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
 MAPPING = ("_leased", "_ledger", "_limits")
+NEW_MAPS = ("blocks", "leases", "ledger", "sections")  # in no wheel, as all of _maps
 QUEUES = ("_lanes", "_listener", "_timer", "queue")  # beside the core: optimised for speed, as the core is
 PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
+PLAIN += [f"_maps/limits/{name}" for name in NEW_MAPS]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -196,6 +198,8 @@ class BuildExt(build_ext):
 
     def run(self):
         """Build. Build everything if the objects in the build directory were made with other switches."""
+        if not self.in_tree:
+            self.extensions = [module for module in self.extensions if "._maps." not in module.name]
         note = Path(self.build_temp, "switches")
         sanitizers = SANITIZERS.get(SANITIZE)
         now = f"{sanitizers=} debug={DEBUG} unoptimized={UNOPTIMIZED} delays={DELAYS} coverage={COVERAGE}\n"

@@ -94,6 +94,20 @@ def finite(option: str, value: Any, *, positive: bool = False) -> float:
     return found
 
 
+def amount(option: str, value: Any, *, positive: bool = False, infinite: bool = False) -> float:
+    """A finite number >= 0; > 0 where `positive`, and perhaps infinite."""
+    expected = f"a {'' if infinite else 'finite '}number {'>' if positive else '>='} 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_type(option, value, expected)
+    try:
+        found = float(value)
+    except OverflowError:  # of an int
+        raise bad_value(option, value, expected) from None
+    if not (found > 0 if positive else found >= 0) or (math.isinf(found) and not infinite):
+        raise bad_value(option, value, expected)
+    return found
+
+
 def check_weights(option: str, value: Any) -> dict[Any, int] | None:
     if value is None:
         return None

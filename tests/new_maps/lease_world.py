@@ -49,7 +49,7 @@ class Process:
 
     def __init__(self, world: LeaseWorld, number: int) -> None:
         self.world, self.number = world, number
-        self.requests = Requests(b"%d " % number)
+        self.requests = Requests(b"%d " % number, lambda: True)
         self.accounts = {limit: self.account(limit, terms) for limit, terms in world.terms.items()}
         self.owners: list[Owner] = []
         self.alive, self.exchanging, self.returned = True, False, False
@@ -72,7 +72,7 @@ class Process:
         is_over = not any(owner.calls or owner.running for owner in self.owners)
         returns = is_over and not self.returned and bool(self.requests.open)
         self.returned = self.returned or returns
-        due = self.requests.begin_wait()
+        due = self.requests.begin_wait([])
         if due > now and not returns:
             if due < self.timer:
                 self.timer = due
@@ -80,7 +80,7 @@ class Process:
             return
         needs: dict[Any, float] = {}
         calls: list[Any] = []
-        self.requests.gather(needs, calls, returns, now)
+        self.requests.gather(needs, calls, returns, now, [])
         if not needs:
             return
         self.exchanging = True
@@ -108,7 +108,8 @@ class Process:
             return
         answers, at = answered
         self.exchanging, wakes = False, []
-        offset = self.requests.took(sent, self.world.now, at)
+        self.requests.took(self.world.now - sent)
+        offset = self.world.now - at
         for (account, need), answer in zip(needs.items(), answers, strict=True):
             account.answered(answer, need, offset, self.world.now, wakes)
         self.world.deliver(wakes, None)

@@ -38,6 +38,7 @@ class Owner:
     waiting_since: float = math.inf
     longest: float = 0.0  # that one call has waited
     waiters: list[Waiter] = field(default_factory=list)
+    loop: Any = None
 
     def __post_init__(self) -> None:
         waiter = Waiter(self)

@@ -3,7 +3,7 @@
 import pytest
 
 from manytail._maps.limits import grants, leases
-from manytail._maps.limits.leases import Leased, LeasedPermits, LeasedSpending, LeasedTokens, Requests
+from manytail._maps.limits.leases import Leased, LeasedPermits, LeasedSpending, LeasedTokens
 
 from .lease_world import LeaseWorld, frequency
 from .ledger_world import Violation
@@ -31,28 +31,12 @@ def test_a_rate_that_calls_wait_for_is_used_up_whatever_a_round_trip_takes(trip,
     assert 0.95 <= frequency(trip, rate) <= 1.1
 
 
-def test_leases_are_chained_only_where_a_round_trip_is_long(monkeypatch):
-    asked = []
-    ask = Requests.ask
-    monkeypatch.setattr(Requests, "ask", lambda self, needs: asked.append(needs) or ask(self, needs))
-
-    def chains(account, cost, now):
-        raise AssertionError("the next lease was asked for ahead")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LeasedTokens, "_is_nearly_used_up", chains)
-        frequency(0.01, 300.0)
-        with pytest.raises(AssertionError, match="ahead"):
-            frequency(0.2, 300.0)
-
-
 FAULTS = [
     (LeasedTokens, "wanted", lambda self, need: 1e9),
     (LeasedPermits, "kept", lambda self, returns, now: self.allotted),
     (LeasedPermits, "open_at", lambda self, now: float("inf")),
     (LeasedSpending, "end", lambda self, cost, spent, now: LeasedPermits.end(self, cost, spent, now)),
     (Leased, "backoff", lambda self: float("inf")),
-    (Requests, "took", lambda self, sent, arrived, now: sent - now - 1.0),
     (grants._Part, "_others", lambda self, now: 0.0),
     (grants._Part, "start", lambda self, now: now - 1.0 if self.is_rate else float("-inf")),
 ]

@@ -7,19 +7,20 @@ import os
 import pickle
 import time
 import warnings
+from _thread import get_ident
 from collections import Counter
 from functools import partial
-from threading import Barrier
 from time import sleep
 
 import pytest
 from support.forks import in_child
 from support.threads import Threads
 
-from manytail._maps.limits import objects
-from manytail._maps.limits.groups import Owner, run, together
+from manytail._maps.limits import objects, sections
 from manytail._maps.limits.ledger import Never, Wait, Waiter
-from manytail._maps.limits.objects import Budget, BudgetExceeded, Concurrency, Rate
+from manytail._maps.limits.objects import Budget, Concurrency, Rate
+from manytail._maps.limits.sections import Owner, run
+from manytail._maps.outcomes import BudgetExceeded
 
 
 def nothing() -> None:
@@ -29,7 +30,12 @@ def nothing() -> None:
 def take(owner, costs=None, accounts=None, waiters=None):
     accounts = owner.accounts if accounts is None else accounts
     costs = [1.0] * len(accounts) if costs is None else costs
-    return owner.take(waiters or owner.waiters, accounts, costs, time.monotonic())
+    return owner.take(object(), waiters or owner.waiters, accounts, costs, time.monotonic())
+
+
+def end(owner):
+    """The call that began last."""
+    owner.end(list(owner.held)[-1], None, time.monotonic())
 
 
 # ---------------------------------------------------------------------------------------------------- blocks
@@ -88,7 +94,8 @@ def test_a_copy_begins_anew(make):
         (lambda: Concurrency(1, cost=lambda: 1), "cost: .*takes the item"),
         (lambda: Concurrency(1, lease=0), "lease: 0"),
         (lambda: Concurrency(1, name=""), "name: ''"),
-        (lambda: Concurrency(1, per_key=True)(1), "with per_key it cannot be used without a map"),
+        (lambda: Concurrency(1, per_key=True).__enter__(), "with per_key it cannot be used without a map"),
+        (lambda: Concurrency(1, per_task=True)(2).__enter__(), "only a map in Spark has tasks"),
         (lambda: Concurrency(1)(-1), "cost: -1"),
     ],
 )
@@ -155,7 +162,7 @@ def test_a_cancelled_wait_holds_nothing_up():
         assert len(limit._account.queue) == 3
         waiting[0].cancel()
         await asyncio.wait(waiting[:1])
-        holder.end(holder.accounts, [1.0], [1.0], time.monotonic())
+        end(holder)
         await asyncio.gather(*waiting[1:])
 
     asyncio.run(main())
@@ -177,7 +184,7 @@ def test_several_limits_give_all_or_nothing():
     assert isinstance(take(owner), float)
     assert isinstance(take(owner), Wait)
     assert one._account._reserved == 1
-    owner.end(owner.accounts, [1, 1], [1, 1], time.monotonic())
+    end(owner)
     assert take(owner) == Never(two._account)
     assert one._account._reserved == 0
 
@@ -193,31 +200,10 @@ def test_a_wake_reaches_who_waits_and_one_that_raises_keeps_it_from_nobody():
     assert isinstance(take(first), Wait)
     assert isinstance(take(second), Wait)
     with pytest.raises(LookupError):
-        holder.end(holder.accounts, [1], [1], time.monotonic())
+        end(holder)
     assert list(second.woken)[-1:] == [second.waiter]
     first.leave()
     assert isinstance(take(second), float)
-
-
-def test_groups_that_merge_while_they_are_used_lose_nothing():
-    for _ in range(20):
-        limits = [Concurrency(5) for _ in range(6)]
-        barrier = Barrier(6)
-
-        def work(number, limits=limits, barrier=barrier):
-            owner = Owner([limits[number]], nothing)
-            barrier.wait()
-            for step in range(30):
-                if step == 10:
-                    together([limits[number], limits[(number + 1) % 6]])
-                if isinstance(take(owner), float):
-                    owner.end(owner.accounts, [1.0], [1.0], time.monotonic())
-
-        with Threads() as threads:
-            for number in range(6):
-                threads.start(work, number)
-        assert len({limit.group for limit in limits}) == 1
-        assert [limit._account._reserved for limit in limits] == [0] * 6
 
 
 def test_an_end_in_the_middle_of_a_section_waits_for_nothing_and_is_done_after_it():
@@ -227,11 +213,11 @@ def test_an_end_in_the_middle_of_a_section_waits_for_nothing_and_is_done_after_i
     assert isinstance(take(owner), float)
 
     def interrupted(wakes: list[Waiter]) -> None:
-        owner.end(owner.accounts, [1.0], [1.0], time.monotonic())
+        end(owner)
         assert isinstance(take(other), Wait)
         assert limit._account._reserved == 1
 
-    run(limit, interrupted)
+    run(interrupted)
     assert limit._account._reserved == 0
 
 
@@ -246,7 +232,7 @@ class Key:
         return self.number % 4
 
     def __eq__(self, other):
-        assert not self.limit.group.lock.locked() or self.limit.group.holder != os.getpid()
+        assert sections._section.holder != get_ident()
         with Concurrency(1):
             return self.number == other.number
 
@@ -264,7 +250,7 @@ def test_accounts_of_keys_are_kept_apart_and_forgotten_when_they_are_idle(monkey
         assert isinstance(take(owner, None, accounts, waiters), float)
         assert isinstance(take(owner, None, accounts, waiters), Wait)
         if number != 3:
-            owner.end(accounts, [1.0], [1.0], time.monotonic())
+            end(owner)
             owner.drop(waiters[0])
     assert len(limit._accounts) <= 22
     assert isinstance(take(Owner([limit], nothing), None, owner.accounts_of(Key(3, limit)), [Waiter(owner)]), Wait)
@@ -286,7 +272,7 @@ def test_threads_that_look_up_keys_while_others_are_forgotten_agree_on_accounts(
                 held.add(key)
                 sleep(0)  # another thread may run
                 held.discard(key)
-                owner.end(accounts, [1.0], [1.0], time.monotonic())
+                end(owner)
             owner.drop(waiters[0])
             if number % 10 == 0:
                 limit._forget_idle()
@@ -319,8 +305,8 @@ def test_a_block_of_a_generator_that_is_collected_gives_back():
 def test_a_forked_child_begins_anew():
     limit = Concurrency(1)
     with limit:
-        limit.group.lock.acquire()  # as another thread at the fork
+        sections._section.lock.acquire()  # as another thread at the fork
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
             in_child(limit(1).__enter__)
-        limit.group.lock.release()
+        sections._section.lock.release()

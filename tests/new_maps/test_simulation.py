@@ -14,7 +14,6 @@ from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Scheduler
 from manytail._maps.engine.window import Window
 from manytail._maps.engine.within import WithinStage
-from manytail._maps.limits.groups import Owner
 from manytail._maps.limits.stage import LimitsStage
 
 from . import world
@@ -128,13 +127,12 @@ FAULTS = [
 FAULTS_OF_LIMITS = [
     (LimitsStage, "before", "min(call.begin_by, answer)", "now - 1"),
     (LimitsStage, "before", "isinstance(answer, Never)", "False"),
-    (LimitsStage, "before", "Wait(answer.at, answer.of_lane)", "Wait(math.inf, answer.of_lane)"),
-    (LimitsStage, "undo", "self.owner.end", "self._open.get"),
-    (LimitsStage, "undo", "(0.0,) * len(costs)", "costs"),
+    (LimitsStage, "_wait", "Wait(answer.at, answer.of_lane)", "Wait(math.inf, answer.of_lane)"),
+    (LimitsStage, "undo", "self.owner.undo", "(lambda *arguments: None)"),
+    (LimitsStage, "undo", "self.owner.undo(call, now)", "self.owner.end(call, None, now)"),
     (LimitsStage, "after", "self.owner.end", "(lambda *arguments: None)"),
     (LimitsStage, "leave", "self.owner.leave()", "pass"),
     (LimitsStage, "_pass_wakes_on", "self._wake(waiter.lane)", "pass"),
-    (Owner, "end", "if self._holds or spent != costs", "if spent != costs"),
 ]
 
 

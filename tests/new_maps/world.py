@@ -425,7 +425,7 @@ class World:
         if self.limited is None:
             return
         taken = Counter()
-        for accounts, costs in self.limited._open.values():
+        for accounts, costs in self.limited.owner.held.values():
             for account, cost in zip(accounts, costs, strict=True):
                 taken[account] += cost
         for account, cost in taken.items():
@@ -520,7 +520,9 @@ def open_calls(stage):
         return ()
     if isinstance(stage, AdaptiveStage):
         return {**stage._started, **dict.fromkeys(stage._refused)}
-    return getattr(stage, {BreakerStage: "_periods", LimitsStage: "_open"}.get(type(stage), "open"))
+    if isinstance(stage, LimitsStage):
+        return stage.owner.held
+    return getattr(stage, "_periods" if isinstance(stage, BreakerStage) else "open")
 
 
 def run(seed, has_limits=False):

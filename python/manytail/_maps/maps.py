@@ -49,7 +49,7 @@ from .engine.stages import Stage
 from .engine.window import LIGHT
 from .engine.within import WithinStage
 from .errors import add_note, note_option, shortened
-from .limits.objects import Limit, Rate, checked_amount
+from .limits.objects import Limit, Rate
 from .limits.stage import LimitsStage
 from .options import Options
 from .outcomes import Delivery, Outcome, Stats
@@ -273,7 +273,7 @@ class Plan:
             max_failures=math.inf if most is None else most,
             spreads=not any(isinstance(limit, Rate) for limit in options.limits),
             delivers=options.wants_delivery,
-            settled=(options.settled_limit and options.settled_limit.name) or "",
+            settled=None if options.settled_limit is None else options.settled_limit.name,
         )
         memory = self.memory()
         stages = [*self.stages(memory), *([] if limits is None else [limits])]
@@ -510,7 +510,7 @@ def cost_of(limit: Any, value: Any) -> float:
     """What the item takes of the limit. Runs the user's function."""
     cost = limit.cost(value)
     try:
-        return checked_amount("cost", cost)
+        return _checks.amount("cost", cost)
     except TypeError as error:
         raise ValueError(str(error)) from None
 
@@ -862,9 +862,7 @@ def note_item(error: BaseException, item: Item) -> None:
     add_note(error, f"manytail: {shown} failed after {attempts}")
 
 
-def final_error(
-    driver: Driver, note: Callable[[BaseException, Any], None] = note_item
-) -> BaseException | None:
+def final_error(driver: Driver, note: Callable[[BaseException, Any], None] = note_item) -> BaseException | None:
     """What the map raises after its last result. note: adds what is to be said of the item that has failed."""
     scheduler = driver.scheduler
     error = driver.error()

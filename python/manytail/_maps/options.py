@@ -283,7 +283,7 @@ def facts_of(limits: Sequence[Limit]) -> dict[str, Any]:
     return {
         "has_costs": any(limit.cost is not None for limit in limits),
         "settled_limit": costed[0] if len(costed) == 1 else None,
-        "spent_names": SpentNames(tuple(limit.name or "" for limit in costed), tuple(unsettled)),
+        "spent_names": SpentNames(tuple(limit.name for limit in costed), tuple(unsettled)),
     }
 
 

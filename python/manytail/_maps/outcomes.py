@@ -19,7 +19,7 @@ class SpentNames(NamedTuple):
     """What `Delivery.spent` needs to know of the map's limits: the names of those that were given `cost` (the unnamed
     form means the only one), and of those that are never settled."""
 
-    costed: tuple[str, ...] = ()
+    costed: tuple[str | None, ...] = ()
     unsettled: tuple[str, ...] = ()
 
 
@@ -68,7 +68,7 @@ class Delivery:
         self._identified: Any = None
         self._names = names
         self._open = True
-        self.said: dict[str, float] | None = None  # what `spent` was told, by name; "": without a name
+        self.said: dict[str | None, float] | None = None  # what `spent` was told, by name; None: without one
         self._lock = threading.Lock()
 
     @property
@@ -103,14 +103,14 @@ class Delivery:
         if not self._open:
             raise RuntimeError(_ENDED)
         costed = self._names.costed
-        said = {} if amount is None else {"": _amount("spent", amount)}
+        said: dict[str | None, float] = {} if amount is None else {None: _amount("spent", amount)}
         if said and len(costed) != 1:
             raise ValueError(f"spent: {amount!r}, and {len(costed)} limits were given cost (expected: one, or a name)")
         for name, value in amounts.items():
             # The name of the only limit that was given `cost` means the same as no name: the last word counts.
-            said["" if costed == (name,) else name] = _amount(f"spent: {name}", value)
-        for name in said.keys() & self._names.unsettled:
-            raise ValueError(f"spent: {name} (expected: no Concurrency, whose costs are given back whole)")
+            said[None if costed == (name,) else name] = _amount(f"spent: {name}", value)
+        for named in said.keys() & self._names.unsettled:
+            raise ValueError(f"spent: {named} (expected: no Concurrency, whose costs are given back whole)")
         with Held(self._lock):
             if not self._open:
                 raise RuntimeError(_ENDED)

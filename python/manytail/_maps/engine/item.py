@@ -152,8 +152,8 @@ class Batch:
 Call = Item | Batch  # what a worker takes
 
 
-def said_by(call: Call) -> Mapping[str, float]:
-    """What its last call has said that it took (`Delivery.spent`), by name; "": of the only limit with a cost."""
+def said_by(call: Call) -> Mapping[str | None, float]:
+    """What its last call has said that it took (`Delivery.spent`), by name; None: of the only limit with a cost."""
     delivery = call.delivery
     return {} if delivery is None else delivery.said or {}
 

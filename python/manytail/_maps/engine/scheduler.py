@@ -65,7 +65,7 @@ class Rules(NamedTuple):
     max_failures: float = math.inf
     spreads: bool = True  # space out the starts after a pause; False if a Rate does
     delivers: bool = False  # calls have a Delivery
-    settled: str = ""  # the name of the limit that `Delivery.spent` means without one
+    settled: str | None = None  # the name of the limit that `Delivery.spent` means without one
 
 
 ENDED = {Kind.RETRY: Ended.RETRIED, Kind.DEFER: Ended.DEFERRED, Kind.FAIL: Ended.FAILED}
@@ -383,7 +383,7 @@ class Scheduler:
     def _book(self, call: Call) -> None:
         """Count what a call that has ended said that it took."""
         for name, amount in said_by(call).items():
-            if name := name or self.rules.settled:
+            if (name := self.rules.settled if name is None else name) is not None:
                 self.spent[name] = self.spent.get(name, 0.0) + amount
 
     def _left(self, call: Call) -> None:

@@ -3,13 +3,14 @@
 It waits until an account has something to ask or to report (`leases.Requests`), sends all of it in one transaction
 (`database/limits.py`), and wakes who waits for what was granted. It runs while owners use these limits, and until all
 is reported. While the database is away nothing is granted, so no call starts. After `outage_timeout` seconds all owners
-fail. Once the last one has left or is freed, the thread waits only GRACE seconds more for a database that is away.
+fail. Once the last one has left or is freed, it returns what no running call holds, and waits only GRACE seconds more
+for a database that is away.
 
 An owner that is `inline` starts no thread: it calls `work` when something is due.
 
 The thread's life. `poke` starts a thread where none serves; of several the first takes `_serving`, and the others end.
 A thread that has released it looks once more whether there is something to do: who poked it meanwhile saw it held.
-Accounts are changed under the lock of their limits' group (`groups.run`).
+Nothing is kept about a thread, so nothing can be wrong with it after an interruption or a fork.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from manytail._sync import Event, Held
 from ..database import connection  # noqa: F401  its exit handler has to be registered before the one here: it runs last
 from ..database.limits import LimitStore
 from ..outcomes import SharedUnavailable
-from .groups import Owner, run
 from .leases import Requests, places_of
+from .sections import Owner, post, run, seconds_until
 
 GRACE = 2.0  # seconds that what has to be told still waits for a database that is away, when nobody else does
 DROP_AFTER = 60.0  # seconds after which the row of an idle key is dropped, and between two searches for such rows
@@ -41,48 +42,40 @@ EXIT_TIMEOUT = 5.0  # seconds that the interpreter's exit waits for the last rep
 _log = logging.getLogger("manytail")
 
 
-class Grace:
-    """Is set `seconds` after the event was."""
+class Patience:
+    """Is set from a time on, as an Event is: then nothing waits any longer for a database that is away."""
 
-    def __init__(self, event: Any, seconds: float = GRACE) -> None:
-        self._event, self._seconds = event, seconds
-        self._over_at = math.inf
+    def __init__(self, over_at: float = math.inf) -> None:
+        self.over_at = over_at
+        self.changed = Event()
 
     def is_set(self) -> bool:
-        if not self._event.is_set():
-            self._over_at = math.inf
-            return False
-        now = time.monotonic()
-        self._over_at = min(self._over_at, now + self._seconds)
-        return now >= self._over_at
+        return time.monotonic() >= self.over_at
 
     def wait(self, timeout: float) -> object:
-        return (Event() if self._event.is_set() else self._event).wait(timeout)
+        return self.changed.wait(min(timeout, max(0.0, self.over_at - time.monotonic())))
 
 
 class Exchange:
     """What this process and one Shared tell one another about limits."""
 
     def __init__(self, shared: Any) -> None:
-        self.requests = Requests(os.urandom(12))
+        self.requests = Requests(os.urandom(12), self.poke)
         self._shared = shared
         self._store: LimitStore | None = None
         self._owners: dict[ref[Owner], bool] = {}  # whether it is inline
-        self._left = Event()  # no owner uses the limits: nobody waits for a database that is away
-        self._grace = Grace(self._left)
-        self._returning = False  # the last owner has left: all that no running call holds is returned
+        self._patience = Patience()  # of the thread
         self._serving = threading.Lock()  # of the thread that serves
         self._working = threading.Lock()  # one exchange at a time
         self._changed = Event()  # wakes the thread
         self._drop_at = 0.0
-        self._left.set()
 
     # ------------------------------------------------------------------------------------------------ from owners
     def join(self, owner: Owner) -> None:
         """The owner uses these limits."""
         self._owners[ref(owner, self._lose)] = owner.inline
-        self._returning = False
-        self._left.clear()
+        self._patience.over_at = math.inf
+        self._patience.changed.clear()
         _used.add(self)
 
     def leave(self, owner: Owner) -> None:
@@ -93,23 +86,26 @@ class Exchange:
         """It has left, or is freed. Also in a finalizer."""
         inline = self._owners.pop(owner, None)
         if inline is not None and not self._owners:
-            self._left.set()
-            self.requests.forget_calls()
-            self._returning = True
-            if self.requests.open and not inline:
-                self.poke()
-            self._changed.set()
+            self._patience.over_at = time.monotonic() + GRACE
+            self._patience.changed.set()
+            post(self.requests.forget_calls)
+            if not inline:
+                post(self._return_all)
 
-    def tell(self) -> None:
-        """There may be something to ask or to report. Does not wait."""
-        if self.requests.is_due_sooner and not all(self._owners.copy().values()):
-            self.poke()
+    def _return_all(self, wakes: list[Any]) -> None:
+        """As a step: everything is due."""
+        for account in list(self.requests.open):
+            account.report_by(-math.inf)
+        self._changed.set()
 
-    def poke(self) -> None:
-        """Have the thread look what is due."""
+    def poke(self) -> bool:
+        """Have the thread look what is due. Does not wait. False: only owners that have no thread use the limits."""
+        if self._owners and all(self._owners.copy().values()):
+            return False
         self._changed.set()
         if not self._serving.locked():
             start_daemon(self._start)
+        return True
 
     # ------------------------------------------------------------------------------------------------ without a thread
     def due_at(self) -> float:
@@ -122,18 +118,14 @@ class Exchange:
         if self._serving.locked():
             return
         try:
-            self._exchange(early, early, Grace(patience))
+            self._exchange(early, early, patience)
         except Exception as error:
             if not (isinstance(error, SharedUnavailable) and patience.is_set()):
                 self._break(error)
 
-    def report(self) -> None:
-        """Exchange at once what calls have spent by now. Raises what the database does."""
-        self._exchange(True, not self._owners, self._grace)
-
     def spent(self, limit: bytes) -> float:
-        """What ended calls of all processes have spent of a Budget."""
-        self.report()
+        """What ended calls of all processes have spent of a Budget, those of this one included."""
+        self._exchange(True, not self._owners, self._patience)
         return self._limit_store().spent(limit)
 
     # ------------------------------------------------------------------------------------------------ the thread
@@ -159,15 +151,13 @@ class Exchange:
     def _serve(self) -> None:
         while True:
             self._changed.clear()
-            due = self.requests.begin_wait()
-            now = time.monotonic()
-            returns, self._returning = self._returning and bool(self.requests.open), False
-            if due <= now or returns:
-                self._exchange(False, returns, self._grace)
+            due, now = run(self.requests.begin_wait), time.monotonic()
+            if due <= now:
+                self._exchange(False, not self._owners, self._patience)
             elif self._is_over():
                 return
             else:
-                self._changed.wait(None if due - now > threading.TIMEOUT_MAX else due - now)
+                self._changed.wait(seconds_until(due, now))
 
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
@@ -180,15 +170,15 @@ class Exchange:
     def _exchange(self, early: bool, returns: bool, patience: Any) -> None:
         """early: report also what is not due yet. returns: keep only what running calls hold."""
         with Held(self._working):
-            requests, now = self.requests, time.monotonic()
+            now = time.monotonic()
             needs: dict[Any, float] = {}
             calls: list[Any] = []
             try:  # without a thread of its own, a signal handler may raise anywhere
-                requests.gather(needs, calls, early or returns, now)
+                run(partial(self.requests.gather, needs, calls, early, now))
                 if needs:
                     self._exchange_once(needs, calls, returns, patience, now)
             except BaseException:
-                requests.put_back(needs, calls, now)
+                run(partial(self.requests.put_back, needs, calls, now))
                 raise
 
     def _exchange_once(
@@ -197,23 +187,25 @@ class Exchange:
         """What was told and answered is taken out of `needs` and `calls`."""
         requests, store = self.requests, self._limit_store()
         keyed = any(account.of_key for account in needs)
-        asks = [run(account.limit, partial(account.report, need, returns, now)) for account, need in needs.items()]
+        asks = [run(partial(account.report, need, returns, now)) for account, need in needs.items()]
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
         answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
         arrived = time.monotonic()
-        offset = requests.took(sent, arrived, at)
+        requests.took(arrived - sent)
         calls.clear()
+        # Our clock less the database's: at most a round trip too large, so that nothing starts too early.
+        offset = arrived - at
         for (account, need), answer in zip(list(needs.items()), answers, strict=True):
             del needs[account]
-            run(account.limit, partial(account.answered, answer, need, offset, arrived))
+            run(partial(account.answered, answer, need, offset, arrived))
         if keyed and now >= self._drop_at:
             self._drop_at = now + DROP_AFTER
             store.drop_idle(DROP_AFTER, patience)
 
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""
-        self.requests.forget_calls()
+        post(self.requests.forget_calls)
         owners = [owner for each in list(self._owners.copy()) if (owner := each()) is not None]
         for owner in owners:
             owner.fail(error)
@@ -246,23 +238,10 @@ def begin_all() -> None:
     _used.clear()
 
 
-class _Exit:
-    """Patience until a time."""
-
-    def __init__(self, at: float) -> None:
-        self._at = at
-
-    def is_set(self) -> bool:
-        return time.monotonic() >= self._at
-
-    def wait(self, timeout: float) -> object:
-        return Event().wait(min(timeout, max(0.0, self._at - time.monotonic())))
-
-
 @atexit.register
 def _report_all() -> None:
     """Report what calls of maps that were not closed have spent, for instance after Ctrl-C."""
-    patience = _Exit(time.monotonic() + EXIT_TIMEOUT)
+    patience = Patience(time.monotonic() + EXIT_TIMEOUT)
     for exchange in list(_used):
         with Held(exchange._working, EXIT_TIMEOUT) as held:
             is_free = held

@@ -12,9 +12,6 @@ A call's needs are granted in all its limits or in none, and its slots begin tog
 over when the last one begins, and the call would ask anew for the one and then the other, for ever. Where all calls got
 what they need, as much is added as the process wants ahead.
 
-Slots follow one another also if they are asked for up to GRACE seconds after the last one: so a process that asks when
-its lease is used up, and is answered within that time, loses none.
-
 A report may come twice, because its answer was lost. What a holder reserves is told as a whole. What its calls spent is
 told with a number, which the hold keeps, and counts once.
 
@@ -32,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .ledger import GRACE, NEARLY
+from .ledger import NEARLY
 
 WAITING = 3.0  # seconds for which a holder counts as waiting after it has asked
 FORGET_AFTER = 3_600.0  # seconds for which a hold of a process that died is kept, in case that it comes back
@@ -202,22 +199,21 @@ class _Part:
         a process could not renew its lease in time."""
         if self.is_rate or self.is_budget:
             return math.inf
-        amount, left = self.terms.amount, self.terms.amount - self._others(now)
-        if self.holds.get(self.ask.holder, Hold()).reserved > left + 3 * NEARLY * amount:
-            return max(0.0, left)
+        ours = self.holds.get(self.ask.holder, Hold()).reserved
         others = [hold for holder, hold in self.holds.items() if holder != self.ask.holder and hold.expires_at > now]
-        if not any(hold.wanted for hold in others):
-            return math.inf
-        part = amount / (1 + len(others))
-        unclaimed = sum(max(0.0, part - hold.reserved) for hold in others if not hold.wanted)
-        needed = max(hold.wanted for hold in others)
-        return max(0.0, min(part + unclaimed, amount - needed))
+        amount, held = self.terms.amount, sum(hold.reserved for hold in others)
+        most = amount - held if ours + held > amount * (1 + 3 * NEARLY) else math.inf
+        if any(hold.wanted for hold in others):
+            part = amount / (1 + len(others))
+            claims = [max(part, hold.wanted) if hold.wanted else min(part, hold.reserved) for hold in others]
+            most = min(most, amount - sum(claims))
+        return max(0.0, most)
 
     def start(self, now: float) -> float:
         """When the next slot of a Rate begins."""
         if not self.is_rate:
             return -math.inf
-        return self.row.tat if self.row.tat >= now - GRACE else max(self.row.tat, now - self.row.credit)
+        return max(self.row.tat, now - self.row.credit)
 
     def take(self, cost: float, now: float, start: float = -math.inf) -> None:
         """start: no slot begins before, if it costs something."""

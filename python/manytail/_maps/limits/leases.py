@@ -2,7 +2,7 @@
 
 A call takes from what was granted here before, and asks nobody. If that lacks something, `take` of the ledger puts what
 the call needs into `Requests.calls`, and the call waits. Each exchange with the database sends a report of each account
-that has something to report, and brings grants (`grants`).
+that has something to report, and brings grants (`grants`). All of this changes in steps of the ledger alone.
 
     LeasedTokens     slots in [tat, end) (tat: GCRA's, as in `ledger`), and leases that begin later. Slots that
                      pass unused are lost
@@ -11,8 +11,8 @@ that has something to report, and brings grants (`grants`).
     LeasedSpending   the same of a Budget, without a lease. What calls spend leaves `allotted`, and is reported
 
 How much is asked for ahead follows the demand: it doubles while all is used, and is at most what starts within LEASE
-seconds plus the lead, which is the longest of the latest round trips. Where one takes CHAINED seconds or more, the
-next lease is asked for before this one is used up: later its first slots would be over when it comes.
+seconds plus the lead, which is the longest of the latest round trips. While calls wait for a Rate, its next lease is
+asked for in time: later its first slots would be over when it comes.
 
 Invariants
     asked        a grant is asked for and not answered: no other is asked for
@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from .grants import Answer, Ask, Terms
 from .ledger import GRACE, NEARLY, Account, Permits, Tokens, Waiter
 
-CHAINED = 0.04  # seconds of a round trip. GRACE covers a shorter one, with the time until the answer is handled
 LEASE = 0.1  # seconds of starts that are leased ahead, besides the lead
 MOST_LEAD = 1.0  # seconds; what a round trip takes longer, because the database was away, does not count
 FADING = 0.9  # a shorter round trip lessens the lead at most by this factor
@@ -44,91 +43,71 @@ KNOWN_FOR = 1.0  # seconds for which it is known that a Budget has too little le
 class Requests:
     """What this process has to tell one database about its limits."""
 
-    def __init__(self, process: bytes) -> None:
-        """process: names this one among all."""
-        self._process = process
+    def __init__(self, process: bytes, poke: Callable[[], bool]) -> None:
+        """process: names this one among all. poke: called in a step when something is due before `awaited`. It
+        returns whether a thread looks."""
+        self._process, self._poke = process, poke
         self._holders = count()
-        self.calls: deque[tuple[tuple[Any, float], ...]] = deque()  # accounts and costs of calls that wait together
+        self.calls: list[tuple[tuple[Any, float], ...]] = []  # accounts and costs of calls that wait together
         self.open: dict[Any, None] = {}
-        self.is_due_sooner = False  # something is due before the time that `begin_wait` said
         self.lead = 0.0
-        self._awaited = math.inf
-        self._offset = (-math.inf, math.inf)  # bounds of our clock less the database's
+        self.awaited = math.inf  # when the next exchange looks what is due
 
     @property
     def ahead(self) -> float:
         return LEASE + self.lead
 
-    def begin_wait(self) -> float:
-        """When the next exchange is due, if `is_due_sooner` is not set before. Infinite: there is nothing to say."""
-        self._awaited, self.is_due_sooner = math.inf, False  # who has to report earlier says so from here on
-        self._awaited = due = self.due()
-        return due
-
     def due(self) -> float:
-        """When the next exchange is due."""
-        return -math.inf if self.calls else min([account.due for account in list(self.open)], default=math.inf)
+        """When the next exchange is due. Infinite: there is nothing to say."""
+        return -math.inf if self.calls else min([account.due for account in self.open], default=math.inf)
 
-    def has_to_report(self, account: Any, at: float) -> None:
-        """The account has something to report at that time."""
-        self.open[account] = None
-        if at < self._awaited:  # never set to False here: another thread may just have set it
-            self.is_due_sooner = True
+    def begin_wait(self, wakes: list[Waiter]) -> float:
+        """As a step: the exchange waits until something is due."""
+        self.awaited = self.due()
+        return self.awaited
 
-    def forget_calls(self) -> None:
-        """Drop the calls that wait: nobody needs what they asked for."""
-        for call in self._taken():
-            for account, _ in call:
-                account.asked = False
-
-    def _taken(self) -> Iterator[tuple[tuple[Any, float], ...]]:
-        """Take the calls out. Another thread may do that too."""
-        while True:
-            try:
-                yield self.calls.popleft()
-            except IndexError:
-                return
-
-    def new_holder(self) -> bytes:
-        """Names an account among those of all processes."""
-        return b"%b%d" % (self._process, next(self._holders))
+    def is_due(self, at: float) -> None:
+        """There is something to ask or to report at that time."""
+        if at < self.awaited and self._poke():
+            self.awaited = at
 
     def ask(self, needs: Sequence[tuple[Any, float]]) -> None:
         """A call needs so much of these accounts, which do not have it."""
         for account, _ in needs:
             account.asked = True
         self.calls.append(tuple(needs))
-        self.is_due_sooner = True
+        self.is_due(-math.inf)
 
-    def gather(self, needs: dict[Any, float], calls: list[Any], early: bool, now: float) -> None:
-        """Put into `needs` the accounts that have to report, with the largest cost that waits for each (0: none), and
-        into `calls` the calls that wait, which are taken out. early: also what is not due yet. It returns nothing that
-        a signal handler could lose."""
-        calls.extend(self._taken())
+    def forget_calls(self, wakes: list[Waiter]) -> None:
+        """As a step: nobody needs what the calls that wait have asked for."""
+        for call in self.calls:
+            for account, _ in call:
+                account.asked = False
+        self.calls.clear()
+
+    def gather(self, needs: dict[Any, float], calls: list[Any], early: bool, now: float, wakes: list[Waiter]) -> None:
+        """As a step: put into `needs` the accounts that have to report, with the largest cost that waits for each (0:
+        none), and into `calls` the calls that wait, which are taken out. early: also what is not due yet."""
+        self.awaited = math.inf
+        calls += self.calls
+        self.calls.clear()
         for call in calls:
             for account, cost in call:
                 needs[account] = max(cost, needs.get(account, 0.0))
-        for account in list(self.open):
+        for account in self.open:
             if early or account.due <= now:
                 needs.setdefault(account, 0.0)
 
-    def put_back(self, needs: dict[Any, float], calls: list[Any], now: float) -> None:
-        """The database has not answered: tell all of it again."""
-        self._awaited = math.inf
-        self.calls.extendleft(reversed(calls))
+    def put_back(self, needs: dict[Any, float], calls: list[Any], now: float, wakes: list[Waiter]) -> None:
+        """As a step: the database has not answered: tell all of it again."""
+        self.calls[:0] = calls
         for account in needs:
-            account.report_by(now)
             account.pause_told = -math.inf
+            account.report_by(now)
 
-    def took(self, sent: float, arrived: float, now: float) -> float:
-        """A round trip has ended. now: of the database, in between. Returns our clock less the database's: at most a
-        round trip too large, so that nothing starts too early."""
-        self.lead = max(min(arrived - sent, MOST_LEAD), self.lead * FADING)
-        least, most = max(self._offset[0], sent - now), min(self._offset[1], arrived - now)
-        if least > most:  # one of the clocks was set, or runs slower
-            least, most = sent - now, arrived - now
-        self._offset = least, most
-        return most
+    def took(self, seconds: float) -> None:
+        """So long a round trip has taken."""
+        self.lead = max(min(seconds, MOST_LEAD), self.lead * FADING)
 
 
 def places_of(needs: dict[Any, float], calls: list[Any]) -> list[list[tuple[int, float]]]:
@@ -143,7 +122,7 @@ class Leased(Account):
 
     def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
         self.requests, self.limit_id, self.group, self.terms = requests, limit_id, group, terms
-        self.holder = requests.new_holder()
+        self.holder = b"%b%d" % (requests._process, next(requests._holders))  # names it among those of all processes
         self.asked = False
         self.retry_at = -math.inf  # nothing is asked for before
         self.due = math.inf  # when to report
@@ -165,7 +144,8 @@ class Leased(Account):
     def report_by(self, at: float) -> None:
         """Report at that time, or before."""
         self.due = min(self.due, at)
-        self.requests.has_to_report(self, at)
+        self.requests.open[self] = None
+        self.requests.is_due(at)
 
     def spend(self, amount: float, now: float) -> None:
         if amount:
@@ -266,15 +246,10 @@ class LeasedTokens(Leased, Tokens):
 
     def take(self, cost: float, since: float, now: float) -> float:
         until = super().take(cost, since, now)
-        chains = self.requests.lead >= CHAINED and (self.queue or since < now)
-        if cost and chains and self._is_nearly_used_up(cost, now):
+        is_nearly_used_up = self._end - self._tat < self.requests.lead + GRACE and not self._later
+        if cost and is_nearly_used_up and (self.queue or since < now) and not self.asked and self.retry_at <= now:
             self.requests.ask([(self, cost)])
         return until
-
-    def _is_nearly_used_up(self, cost: float, now: float) -> bool:
-        """Whether the next lease is to be asked for."""
-        left = self._end - self._tat - cost * self._interval
-        return left < self.requests.lead and not self._later and not self.asked and self.retry_at <= now
 
     def end(self, cost: float, spent: float, now: float) -> bool:
         self.spend(spent - cost, now)
@@ -297,8 +272,8 @@ class LeasedTokens(Leased, Tokens):
         if not answer.granted:
             return
         begin, length = answer.begin + offset, answer.granted * self._interval
-        # A slot before now is valid as long as any other. Those that passed while the answer was on its way are used.
-        credit = max(answer.credit + GRACE if answer.credit else 0.0, min(GRACE, max(0.0, now - begin)))
+        # Slots that are over already, because a call had waited for them or has given something back, are valid.
+        credit = answer.credit + GRACE if answer.credit else 0.0
         follows = abs(answer.begin - self._end_told) < ROUNDING
         if follows and self._later:
             self._later[-1] = self._later[-1][0], self._later[-1][1] + length, self._later[-1][2]

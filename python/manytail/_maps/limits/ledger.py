@@ -147,7 +147,7 @@ class Account:
             ready = first.ready(now)
             if now < ready + LATE:
                 return ready + LATE * sum(other.arrival < arrival for other in self.queue)
-            pass_by(first, now, wakes)
+            pass_by(first, self.queue, now, wakes)
         return -math.inf
 
     def call_first(self, wakes: list[Waiter]) -> None:
@@ -373,11 +373,14 @@ def _quit(waiter: Waiter, account: Account, now: float, wakes: list[Waiter]) -> 
     account.call_first(wakes)
 
 
-def pass_by(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
-    """It stands nowhere until it asks again, which it is to do; its arrival stays."""
-    for account in list(waiter.stands):
-        _quit(waiter, account, now, wakes)
-    wakes.append(waiter)
+def pass_by(first: Waiter, queue: Sequence[Waiter], now: float, wakes: list[Waiter]) -> None:
+    """It stands nowhere until it asks again, which it is to do; its arrival stays. So do those of this queue that wait
+    in the same loop: it does not run, and they would hold others up one after the other."""
+    loop = first.owner.loop
+    for waiter in [first] if loop is None else [one for one in queue if one.owner.loop is loop]:
+        for account in list(waiter.stands):
+            _quit(waiter, account, now, wakes)
+        wakes.append(waiter)
 
 
 def leave(waiter: Waiter, now: float, wakes: list[Waiter]) -> None:
