@@ -8,6 +8,7 @@ import pytest
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail._maps import (
+    Batch,
     Budget,
     BudgetExceeded,
     Concurrency,
@@ -301,3 +302,25 @@ def test_blocks_and_maps_take_turns():
                 order.append(number)
         task.result()
     assert order == list(range(20))
+
+
+@pytest.mark.parametrize("make", [lambda: Rate(5, cost=float), lambda: Concurrency(1e308, cost=float)])
+def test_items_of_a_batch_whose_costs_no_float_can_hold_fail_each_with_its_own_error(make):
+    items, together = [1e308, 1.1e308, 0.0, 0.0], Batch(2, linger=3_600)
+    outcomes = list(concurrent_map(lambda some: some, items, batch=together, limits=make(), errors="return"))
+    assert [one.ok for one in outcomes] == [False, False, True, True]
+    assert str(outcomes[0].error) == "cost: the sum for a batch of 2 items is no float (expected: a finite number)"
+    assert outcomes[0].error is not outcomes[1].error
+
+
+def test_an_empty_name_is_that_of_no_limit():
+    money = Budget(100, cost=float)
+
+    def fn(item: int, delivery: Delivery) -> int:
+        delivery.spent(**{"": 9})
+        return item
+
+    results = concurrent_map(fn, [1, 2], limits=money)
+    assert list(results) == [1, 2]
+    assert money.used() == 3
+    assert results.stats().spent == {"": 18.0}

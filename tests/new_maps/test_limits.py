@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 import warnings
+import weakref
 from _thread import get_ident
 from collections import Counter
 from functools import partial
@@ -310,3 +311,50 @@ def test_a_forked_child_begins_anew():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
             in_child(limit(1).__enter__)
         sections._section.lock.release()
+
+
+def _begins_anew_inside(limit, holds) -> None:
+    """In the child of a fork inside a block: nothing is held, and what ends there gives nothing back twice."""
+    with limit:
+        assert limit._account._reserved == 1
+    limit.__exit__(None, None, None)
+    assert limit._account._reserved == 0
+    assert not any(one().held and one().holds(limit) for one in holds)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+@pytest.mark.thread_unsafe(reason="it forks")
+def test_a_block_that_began_before_a_fork_is_not_held_in_the_child():
+    limit = Concurrency(1)
+    with limit:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+            in_child(partial(_begins_anew_inside, limit, sections.held_here.get()))
+        assert limit._account._reserved == 1
+
+
+def test_a_context_keeps_no_block_that_has_ended():
+    limit = Concurrency(2)
+    with limit as outer, limit as inner:
+        kept = [weakref.ref(outer), weakref.ref(inner)]
+    del outer, inner
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
+    assert not [one for one in sections.held_here.get() if one() is not None]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+def test_what_a_block_holds_has_no_copy(copied):
+    limit = Concurrency(1)
+    with limit as block:
+        with pytest.raises(TypeError, match="cannot copy or pickle what a block holds"):
+            copied(block)
+        assert limit._account._reserved == 1
+    assert limit._account._reserved == 0
+
+
+def test_an_empty_name_is_that_of_no_limit():
+    money = Budget(9)
+    with money as block:
+        block.spent(**{"": 5})
+    assert money.used() == 1
