@@ -29,8 +29,8 @@ class MultiQueue(Generic[_K, _T]):
         "weighted": `weight` items per turn; a sub-queue that becomes empty loses the rest of its turn.
         "oldest": the sub-queue whose first item is the oldest. A function: it gets the ready sub-queues with the most
         urgent priority, in the order of the ring, and returns one of them. It is called for each item, and from several
-        threads. If it raises, get raises that error and nothing is lost; a get_many that has already taken items
-        returns them, or puts them back if the error is not an Exception, for example KeyboardInterrupt.
+        threads. If it raises, get raises that error and nothing is lost; what a get_many has already taken is in a
+        list, the error's `items`.
 
     Cost of get: O(1) for round_robin and weighted, O(log n) for oldest, O(ready sub-queues) for a function. Sub-queues
     that are not ready cost nothing.
@@ -103,8 +103,8 @@ class MultiQueue(Generic[_K, _T]):
 
         linger: how many seconds it waits for more items after the first one. It returns earlier if it has max_items
         items, times out, or the queue is shut down. If an exception interrupts it, for example one from a signal
-        handler, all items are put back at the heads of their sub-queues. block=False ignores linger. Raises ValueError
-        if linger is negative or NaN.
+        handler, the items that it has taken are in a list, the exception's `items`. block=False ignores linger. Raises
+        ValueError if linger is negative or NaN.
         """
     def peek(self) -> _T:
         """Return the item that get would return, without removing it. Raises Empty if there is none."""
@@ -115,7 +115,7 @@ class MultiQueue(Generic[_K, _T]):
     async def aget_with_key(self) -> tuple[_K, _T]:
         """get_with_key for coroutines."""
     async def aget_many(self, max_items: int, *, linger: float = 0.0) -> list[_T]:
-        """get_many for coroutines. If it is cancelled, what it has taken is put back."""
+        """get_many for coroutines. If it is cancelled, what it has taken is in a list, the exception's `items`."""
     def qsize(self) -> int:
         """Return the number of items in enabled, attached sub-queues. Other threads may have changed it by the time
         this returns.

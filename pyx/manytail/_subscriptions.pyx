@@ -603,7 +603,8 @@ cdef class EntryIterator(Root):
     """The iterator of a Subscription or a Consumer, for `for` and `async for`: calls get() or aget() until that raises
     ShutDown or ClosedError. Then it stays at its end, even if an entry is released later; another `for` makes a new
     one."""
-    cdef object getter          # the Subscription or Consumer; None: at the end
+    cdef object getter          # the Subscription or Consumer; constant, as several threads may use this
+    cdef mt_atomic_u32 ended    # it is at its end
 
     def __cinit__(self, getter):
         self.getter = getter
@@ -612,26 +613,24 @@ cdef class EntryIterator(Root):
         return self
 
     def __next__(self):
-        getter = self.getter
-        if getter is None:
+        if mt_load_relaxed_u32(&self.ended):            # relaxed because: it publishes nothing
             raise StopIteration
         try:
-            return getter.get()
+            return self.getter.get()
         except (ShutDown, ClosedError):
-            self.getter = None
+            mt_store_relaxed_u32(&self.ended, True)     # relaxed because: as above
             raise StopIteration from None
 
     def __aiter__(self):
         return self
 
     async def __anext__(self):
-        getter = self.getter
-        if getter is None:
+        if mt_load_relaxed_u32(&self.ended):            # relaxed because: as above
             raise StopAsyncIteration
         try:
-            return await getter.aget()
+            return await self.getter.aget()
         except (ShutDown, ClosedError):
-            self.getter = None
+            mt_store_relaxed_u32(&self.ended, True)     # relaxed because: as above
             raise StopAsyncIteration from None
 
 
