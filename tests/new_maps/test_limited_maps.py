@@ -313,6 +313,19 @@ def test_items_of_a_batch_whose_costs_no_float_can_hold_fail_each_with_its_own_e
     assert outcomes[0].error is not outcomes[1].error
 
 
+def test_a_batch_fn_that_changes_its_list_changes_no_cost():
+    money, slots = Budget(100, cost=float), Concurrency(50, cost=float)
+
+    def fn(some: list[int]) -> list[int]:
+        results = list(some)
+        some.clear()
+        return results
+
+    assert list(concurrent_map(fn, range(10), batch=3, limits=[money, slots])) == list(range(10))
+    assert money.used() == 45
+    assert slots._account._reserved == 0  # type: ignore[attr-defined]
+
+
 def test_an_empty_name_is_that_of_no_limit():
     money = Budget(100, cost=float)
 
