@@ -95,7 +95,7 @@ class CallFuture(Future[Any]):
     def begin(self) -> bool:
         """Its call begins, or its result is there: from here on nobody cancels it. Returns False if it was cancelled.
         Any thread may call it, any number of times."""
-        with self._condition:
+        with Held(self._condition):
             if self._state == PENDING:
                 self._state = RUNNING
             elif self._state == CANCELLED:  # as in set_running_or_notify_cancel: tell concurrent.futures.wait
