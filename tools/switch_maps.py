@@ -1,0 +1,265 @@
+"""Puts the new maps in the place of the old ones, in the worktree where it is started. It may be repeated at any commit.
+
+    python tools/switch_maps.py && python setup.py -q build_ext --inplace
+
+What it does is one commit's worth of changes, uncommitted. A text that it replaces and does not find is an error: then
+this file and the tree do not fit, and one of them has to be changed. The landing of the switch deletes this file.
+"""
+# ruff: noqa: E501
+
+import ast
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path.cwd()
+OLD, NEW = ROOT / "python/manytail/mapping", ROOT / "python/manytail/_maps"
+INSIDE = "tests/maps_inside"  # where tests/new_maps goes
+
+RUFF = shutil.which("ruff", path=".venv/bin") or "ruff"
+
+# Old private module -> where its names are.
+MODULES = {
+    "_options": "options", "_types": "outcomes", "_policies": "policies", "_fingerprint": "results.fingerprint",
+    "_grants": "limits.grants", "_ledger": "limits.ledger", "_http": "http", "_item": "engine.item",
+    "_remember": "results.memory", "_shared": "options", "_shared_store": "database.statements",
+    "_shared_database": "database.kinds", "_codec": "results.identity", "_limits": "limits.objects",
+}  # fmt: skip
+
+# Tests of the inside of the old package. What the contract says of the same is tested by what stays, or by INSIDE.
+GONE = [
+    "tests/simulation", "tests/support/new_maps.py",
+]  # fmt: skip
+
+# Tests within a file that ask for the inside of the old package.
+DROPPED = {
+    "tests/arrow/test_runner.py": ["test_a_row_that_finishes_while_others_are_handled_is_not_forgotten"],
+}
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def edit(path: str, *pairs: tuple[str, str]) -> None:
+    file = ROOT / path
+    text = file.read_text()
+    for old, new in pairs:
+        if old not in text:
+            raise SystemExit(f"{path}: has no {old!r}")
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
+def move() -> None:
+    stub = (OLD / "__init__.pyi").read_text()
+    git("rm", "-rq", "--", OLD.relative_to(ROOT).as_posix())
+    shutil.rmtree(OLD, ignore_errors=True)
+    git("mv", "python/manytail/_maps", "python/manytail/mapping")
+    shutil.rmtree(NEW, ignore_errors=True)  # bytecode
+    (OLD / "__init__.pyi").write_text(stub_names(stub))
+    git("rm", "-rq", "--", *[path for path in GONE if (ROOT / path).exists()])
+    git("mv", "tests/new_maps", INSIDE)
+    for path in git("ls-files", "tests", "python", "docs", "tools", "bench").splitlines():
+        file = ROOT / path
+        if file.suffix in (".py", ".md", ".toml") and file.exists() and path != "tools/switch_maps.py":
+            text = file.read_text()
+            moved = text.replace("manytail._maps", "manytail.mapping").replace("manytail/_maps", "manytail/mapping")
+            moved = moved.replace("tests/new_maps", INSIDE).replace("new_maps.", "maps_inside.")
+            if moved != text:
+                file.write_text(moved)
+
+
+def stub_names(text: str) -> str:
+    for old, new in (
+        ("_limits", "limits.objects"),
+        ("_map", "maps"),
+        ("_policies", "policies"),
+        ("_shared", "database.shared"),
+        ("_types", "outcomes"),
+    ):
+        text = text.replace(f"from .{old} import", f"from .{new} import")
+    return text
+
+
+def package() -> None:
+    edit("pyproject.toml", ('exclude = ["manytail._maps*"] # until they take the place of manytail.mapping\n', ""))
+    edit("setup.py", ('MAPPING = ("_leased", "_ledger", "_limits")\n', ""), (
+        '*(f"mapping/{name}" for name in MAPPING), ', ""), ("  # in no wheel, as all of _maps", ""), (
+        "_maps/limits/", "mapping/limits/"), ("NEW_MAPS", "MAPPING"), (
+        '        if not self.in_tree:\n            self.extensions = [module for module in self.extensions if "._maps." not in module.name]\n', ""))  # fmt: skip
+    edit("Makefile", ("\t$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits) \\\n", ""), (
+        "python/manytail/_maps/limits/", "python/manytail/mapping/limits/"), ("cd tests && ../$(BIN)/python -m simulation --seeds=$(SEEDS) $(ARGS)",
+        "cd tests && ../$(BIN)/python -m maps_inside.world --seeds=$(SEEDS) $(ARGS)"), ("(tests/simulation)", f"({INSIDE})"),
+        ("--ignore=tests/simulation ", ""))  # fmt: skip
+    edit("tools/platforms/common.py", ('"simulation"', '"maps_inside"'))
+    edit("tools/stubtest_allowed.txt", ("manytail.mapping._types.", "manytail.mapping.outcomes."))
+    for tool in ("tools/docs_pages.py", "tools/mapping_stub.py"):
+        edit(tool, ("manytail.mapping._options", "manytail.mapping.options"))
+    stub = ROOT / "tools/mapping_stub.py"
+    stub.write_text(stub_names(stub.read_text()))
+    edit("python/manytail/mapping/__init__.py", (
+        re.search(r'"""The maps, built anew.*?\n\n', (OLD / "__init__.py").read_text(), re.DOTALL)[0],
+        '"""Call a slow function on every item of an iterable, many calls at once, in order, within limits.\n\n',
+    ))  # fmt: skip
+    shared = OLD / "database/shared.py"
+    text = shared.read_text()
+    if '__module__ = "manytail"' not in text:
+        text = re.sub(
+            r'(class Shared:\n    """.*?"""\n)', r'\1\n    __module__ = "manytail"\n', text, count=1, flags=re.DOTALL
+        )
+        shared.write_text(text)
+
+
+def tests() -> None:
+    edit("tests/support/maps.py", ("from manytail.mapping._threads import Thread\n", ""), (
+        '''    """Names of the threads of maps and Callers. Not those whose start was interrupted: `threading` lists them, and they
+    never run."""
+    ours = [one for one in threading.enumerate() if one.name.startswith("manytail-")]
+    return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
+''', '''    """Names of the threads of maps and Callers."""
+    return [one.name for one in threading.enumerate() if one.name.startswith("manytail-")]
+'''))  # fmt: skip
+    edit("tests/support/process.py", (
+        '# The tests run on the new maps (see `new_maps`): so do their scripts.\n', ""), (
+        'BEGIN = "import support.new_maps\\n" if "support.new_maps" in sys.modules else ""\n', 'BEGIN = ""\n'))  # fmt: skip
+    layers = (ROOT / "tests/packaging/test_layers.py").read_text()
+    layers = re.sub(r'    "_maps": SHARED \| \{[^\n]*\n', "", layers)
+    (ROOT / "tests/packaging/test_layers.py").write_text(layers)
+    locks = (ROOT / "tests/packaging/test_locks_lint.py").read_text()
+    locks = re.sub(r'    \("mapping/_[^\n]*\n', "", locks).replace('("_maps/', '("mapping/')
+    (ROOT / "tests/packaging/test_locks_lint.py").write_text(locks)
+    edit("tests/packaging/test_wheel.py", (
+        '        if "_maps" not in path.parts  # until it takes the place of `mapping`\n', ""), (
+        ' or "/_maps/" in name', ""))  # fmt: skip
+    edit("tests/packaging/test_signatures.py", ("manytail.mapping._policies", "manytail.mapping.policies"), (
+        "manytail.mapping._map.concurrent_map", "manytail.mapping.maps.concurrent_map"))  # fmt: skip
+    for path, names in DROPPED.items():
+        drop(ROOT / path, names)
+    for path in git("ls-files", "tests/mapping", "tests/shared", "tests/spark", "tests/contract").splitlines():
+        file = ROOT / path
+        if file.suffix == ".py" and file.exists():
+            file.write_text(renamed(file.read_text()))
+            take_out(file)
+    for file in (ROOT / INSIDE).glob("test_*.py"):  # what compares with the old package
+        take_out(file)
+    subprocess.run([RUFF, "check", "-q", "--fix", "--select", "F401,I", "."], check=False)
+    subprocess.run([RUFF, "check", "-q", "."], check=False)
+
+
+def drop(file: Path, names: list[str]) -> None:
+    """Take these functions and classes out of the file."""
+    lines = file.read_text().splitlines(keepends=True)
+    found = {node.name: node for node in ast.parse("".join(lines)).body if hasattr(node, "name")}
+    for node in sorted([found[name] for name in names], key=lambda node: -node.lineno):
+        first = min([node.lineno, *[one.lineno for one in node.decorator_list]])
+        last = node.end_lineno
+        while last < len(lines) and not lines[last].strip():
+            last += 1
+        del lines[first - 1 : last]
+    file.write_text("".join(lines).rstrip() + "\n")
+
+
+def take_out(file: Path) -> None:
+    """Drop what uses names of the inside that no longer exist, and tell which tests these are."""
+    text = file.read_text()
+    tree = ast.parse(text)
+    bad: set[str] = set()
+    spans: list[tuple[int, int]] = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("manytail.mapping"):
+            missing = {one.name for one in node.names} - names_of(node.module or "")
+            bad |= {one.asname or one.name for one in node.names if one.name in missing}
+            if missing:
+                kept = [one for one in node.names if one.name not in missing]
+                spans.append((node.lineno, node.end_lineno or 0))
+                if kept:
+                    node.names = kept
+                    spans[-1] = (*spans[-1], ast.unparse(node) + "\n")  # type: ignore[assignment]
+    dropped: list[str] = []
+    nodes = [node for node in tree.body if not isinstance(node, (ast.ImportFrom, ast.Import))]
+    changed = True
+    while changed:
+        changed = False
+        for node in list(nodes):
+            used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            arguments = {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+            texts = [
+                one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+            inner = [one.module for one in ast.walk(node) if isinstance(one, ast.ImportFrom)]
+            inner += re.findall(r"from (manytail\.mapping\S*) import", "\n".join(texts))
+            gone = [one for one in inner if one and one.startswith("manytail.mapping") and not names_of(one)]
+            gone += list(re.findall(r"from manytail\.mapping import (_\w+)", "\n".join(texts)))
+            gone += [
+                name.name
+                for one in ast.walk(node)
+                if isinstance(one, ast.ImportFrom) and one.module == "manytail.mapping"
+                for name in one.names
+                if name.name not in names_of(one.module)
+            ]
+            if used & bad or arguments & bad or gone:
+                nodes.remove(node)
+                first = min([node.lineno, *[one.lineno for one in getattr(node, "decorator_list", [])]])
+                spans.append((first, node.end_lineno or 0))
+                targets = getattr(node, "targets", [])
+                bad |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+                if hasattr(node, "name"):
+                    bad.add(node.name)
+                    dropped.append(node.name)
+                changed = True
+    if not spans:
+        return
+    lines = text.splitlines(keepends=True)
+    for first, last, *kept in sorted(spans, reverse=True):
+        lines[first - 1 : last] = kept
+    file.write_text(re.sub(r"\n{4,}", "\n\n\n", "".join(lines)))
+    tests = [name for name in dropped if name.startswith("test_")]
+    left = len(re.findall(r"^(?:async )?def test_", file.read_text(), re.MULTILINE))
+    print(f"{file.relative_to(ROOT)}: {len(tests)} tests of the inside are gone, {left} stay: {', '.join(tests)}")
+
+
+def names_of(module: str) -> set[str]:
+    """What a module of the maps defines or imports; empty: it does not exist."""
+    path = ROOT / "python" / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.exists():
+        return set()
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {one.asname or one.name for one in node.names}
+        elif hasattr(node, "name"):
+            found.add(node.name)
+        else:
+            found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    if path.name == "__init__.py":
+        found |= {one.stem for one in path.parent.iterdir() if not one.stem.startswith("_")}
+    return found
+
+
+def renamed(text: str) -> str:
+    """With the new names of the modules of the inside, where these have the same names in them."""
+    text = re.sub(
+        r"from manytail\.mapping\._idempotency import idempotency_key",
+        "from manytail.mapping.frames import idempotency_key",
+        text,
+    )
+    text = re.sub(
+        r"from manytail\.mapping\._shared_store import", "from manytail.mapping.database.statements import", text
+    )
+    for old in ("_codec", "_grants", "_remember"):
+        folder, name = MODULES[old].split(".")
+        text = re.sub(
+            rf"from manytail\.mapping import {old}\n", f"from manytail.mapping.{folder} import {name} as {old}\n", text
+        )
+    return re.sub(
+        r"manytail\.mapping\.(_\w+)\b", lambda found: f"manytail.mapping.{MODULES.get(found[1], found[1])}", text
+    )
+
+
+move()
+package()
+tests()
+print("switched; build_ext is next")
