@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import enum
 import gc
 import threading
 import time
@@ -508,6 +509,34 @@ def test_a_key_that_a_column_cannot_hold_fails_no_other_row(odd: Any, text: str)
 
     errors = map_arrow(fn, NUMBERS, LONG, key=lambda row: odd if row.n == 0 else "b", errors="column")
     assert [row["_error"] and row["_error"]["key"] for row in rows_of(errors)] == [text] + [None] * 9
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 - str() of a StrEnum is its value
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(("key", "text"), [(Colour.RED, "red"), (Level.LOW, "1"), (True, "true"), (b"\xff", "\ufffd")])
+def test_the_key_of_an_error_is_the_text_of_its_value(key: Any, text: str) -> None:
+    errors = map_arrow(lambda row: 1 // 0, NUMBERS[:1], LONG, key=lambda row: key, errors="column")
+    assert [row["_error"]["key"] for row in rows_of(errors)] == [text]
+
+
+def test_a_key_that_python_cannot_hold_fails_its_row_before_the_call() -> None:
+    called = []
+
+    def fn(row: Any, delivery: Delivery) -> int:
+        called.append(delivery.key)
+        return 1
+
+    late = pa.array([10**12, 0], pa.int64()).cast(pa.timestamp("s"))  # years 33,658 and 1970
+    (errors,) = map_arrow(fn, pa.record_batch({"at": late}), LONG, key="at", errors="column")
+    types = [error and error["type"] for error in errors.column("_error").to_pylist()]
+    assert types == ["ValueError", None]
+    assert called == [datetime.datetime(1970, 1, 1)]
 
 
 @pytest.mark.parametrize("sizes", [(1_000,), (1,) * 50, (0, 7, 0, 900, 3, 0)])

@@ -133,6 +133,8 @@ class Entries(Case):
         self.unlocks = random.choice([0, 0, 0.1])
         self.consumes = len(self.makers) > 1 or random.random() < 0.3
         self.shares = random.random() < 0.5
+        if self.groups == "assigned" and not self.shares:
+            self.bound = 0  # a group may belong to who gets nothing while producers wait
 
     def open(self) -> None:
         def key(item: Item) -> Any:

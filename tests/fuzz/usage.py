@@ -76,6 +76,7 @@ class Side:
             self.make(call)
         except EXPECTED as error:
             self.error = error
+            self.returned += getattr(error, "items", ())  # what a get_many had taken
 
     def make(self, call: Call) -> None:
         """No bytecode runs between the end of the call and the moment when its result is in the list."""
@@ -234,9 +235,11 @@ class Case:
                     await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            if task.cancelled() or isinstance(task.exception(), EXPECTED):
+            try:
+                result = task.result()
+            except (asyncio.CancelledError, *EXPECTED) as error:
+                self.keep(side, [*getattr(error, "items", ())], random)
                 continue
-            result = task.result()
             if item is None:
                 self.keep(side, result, random)
             else:

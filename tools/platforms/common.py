@@ -249,14 +249,14 @@ def wheel(name: str, tag: str, suffix: str, compiler: str, link: str = "", optio
 
 
 def translated(log: Path | None = None) -> int:
-    """Make the C of all modules, which all builds of this checkout share; how many there are."""
+    """Make the C of all modules, which all builds of this checkout share; how many a wheel has."""
     with alone("cython", BUILD):
         return int(run(host(), "-W", "ignore", "-c", TRANSLATE, log=log).split()[-1])
 
 
-# Makes the C of all modules, and prints how many there are.
+# Makes the C of all modules, and prints how many a wheel has: none of `_maps`.
 TRANSLATE = "import sys; sys.path.insert(0, '.'); import setup; all = setup.extensions(); setup.translate(all); "
-TRANSLATE += "print(len(all))"
+TRANSLATE += "print(sum('._maps.' not in module.name for module in all))"
 
 
 def unpacked(made: Path) -> Path:

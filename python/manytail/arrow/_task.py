@@ -378,7 +378,7 @@ class Task(Frame):
         else:
             makers = [partial(row.batch.idempotency_key, row.index) for row in rows]
         identify: Callable[[], Any] = partial(_made, makers) if options.batch is not None else makers[0]
-        return deliver(call, identify, options.spent_names, self.host.task_attempt, rows[0].shown_key())
+        return deliver(call, identify, options.spent_names, self.host.task_attempt, rows[0].batch.shown_key(rows[0]))
 
     # ------------------------------------------------------------------------------------------------ output
     def described(self, error: BaseException, attempts: int) -> Described:
@@ -431,7 +431,10 @@ def _key_text(key: Any) -> str | None:
         return "true" if key else "false"
     if isinstance(key, (bytes, bytearray)):
         return bytes(key).decode("utf-8", "replace")
-    text = checks.shown(key) if isinstance(key, int) else str(key)
+    try:
+        text = str.__str__(key) if isinstance(key, str) else str(key)  # the text of an Enum of str is its value
+    except ValueError:  # Python refuses to write an int of thousands of digits
+        text = checks.shown(key)
     return text.encode("utf-8", "replace").decode("utf-8")  # what UTF-8 has not fails a whole column
 
 

@@ -60,6 +60,9 @@ EXPECTED = (
 LOCK_WAIT = 5.0  # seconds of waiting for a lock before that counts as an outage
 IDLE_WAIT = 3.0  # seconds after which PostgreSQL ends a transaction in which its process does nothing
 STATEMENT_WAIT = 60.0  # seconds after which PostgreSQL ends a statement of a map
+# Without the GIL none: a statement of another thread is freed by that one, when it runs again. A cached one keeps the
+# file open after `close`, and a child that is forked meanwhile would find it locked for ever.
+CACHED_STATEMENTS = 0 if "free-threading" in sys.version else 128
 ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage; of a long statement: before
 # another connection asks whether the server answers at all
 WRITTEN = 100  # rows of one statement: the buffer of a socket takes it whole, so no process is stopped in the middle
@@ -182,14 +185,12 @@ class Sqlite(Database):
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
-        # Without the GIL a statement of another thread is freed by that one, when it runs again: a cached one keeps
-        # the file open after `close`, and a child that is forked meanwhile would find it locked for ever.
         connection = sqlite3.connect(
             file,
             timeout=0,
             check_same_thread=False,
             isolation_level=None,
-            cached_statements=0,
+            cached_statements=CACHED_STATEMENTS,
             factory=_SqliteConnection,
         )
         try:
@@ -450,6 +451,9 @@ class Link:
         self._failed = 0  # attempts to connect, in a row
         self._using = threading.Lock()  # held by the thread that uses it
         self._user = 0  # that thread
+        self._close_when_freed()
+
+    def _close_when_freed(self) -> None:
         self.close = weakref.finalize(self, _close, self._connection, self._using, os.getpid())
         self.close.atexit = False  # then it comes too early: see _close_all
 
@@ -495,6 +499,8 @@ class Link:
         if self._connection and self.database.is_replaced(self._connection[0]):
             self.drop()
         if not self._connection:
+            if not self.close.alive:  # freed in a cycle, from which a thread took it that gives back what limits hold
+                self._close_when_freed()
             wait = min(self._wait, 2 << min(self._failed, 8))  # short at first: no deadline acts meanwhile
             self._failed += 1
             try:

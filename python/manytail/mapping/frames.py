@@ -21,7 +21,6 @@ from ._options import Options, check, refuse_per_task
 from ._remember import BulkCodec, Memory
 from ._scheduler import Scheduler
 from ._shared import Shared, read
-from ._shared_database import Away, Link, database_of
 from ._thread_runner import ThreadRunner
 from ._types import Delivery
 from ._workers import refuse_awaitable
@@ -259,6 +258,8 @@ def is_file(shared: Shared) -> bool:
 
 def ask_database(where: str) -> tuple[str, str]:
     """How the database is shown, and why it does not answer; empty: it does. ValueError, ImportError: of `where`."""
+    from ._shared_database import Away, Link, database_of  # it needs sqlite3, which a Python may lack
+
     found = database_of(read(where))
     link = Link(found, wait=10)
     try:

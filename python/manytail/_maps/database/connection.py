@@ -78,6 +78,9 @@ class Link:
         self._failed = 0  # attempts to connect, in a row
         self._using = threading.Lock()  # held by the thread that uses it
         self._user = 0  # that thread
+        self._close_when_freed()
+
+    def _close_when_freed(self) -> None:
         self.close = weakref.finalize(self, _close, self._connection, self._using, os.getpid())
         self.close.atexit = False  # then it comes too early: see _close_all
 
@@ -121,6 +124,8 @@ class Link:
         if self._connection and self.database.is_replaced(self._connection[0]):
             self.drop()
         if not self._connection:
+            if not self.close.alive:  # freed in a cycle, from which a thread took it that gives back what limits hold
+                self._close_when_freed()
             wait = min(self._wait, 2 << min(self._failed, 8))  # short at first: no deadline acts meanwhile
             self._failed += 1
             try:

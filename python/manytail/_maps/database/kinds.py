@@ -38,6 +38,9 @@ EXPECTED = (
 LOCK_WAIT = 5.0  # seconds of waiting for a lock before that counts as an outage
 IDLE_WAIT = 3.0  # seconds after which PostgreSQL ends a transaction in which its process does nothing
 STATEMENT_WAIT = 60.0  # seconds after which PostgreSQL ends a statement of a map
+# Without the GIL none: a statement of another thread is freed by that one, when it runs again. A cached one keeps the
+# file open after `close`, and a child that is forked meanwhile would find it locked for ever.
+CACHED_STATEMENTS = 0 if "free-threading" in sys.version else 128
 ANSWER_WAIT = 10.0  # seconds without an answer, at most, before that counts as an outage
 _SECRETS = ("password", "passfile", "sslpassword", "sslkey", "oauth_client_secret")  # in the query of a URL
 
@@ -135,14 +138,12 @@ class Sqlite(Database):
             raise FileNotFoundError(f"where: no directory {str(file.parent)!r} for the SQLite database")
         if not os.access(file if file.exists() else file.parent, os.R_OK | os.W_OK):
             raise PermissionError(f"where: no permission to write the SQLite database {str(file)!r}")
-        # Without the GIL a statement of another thread is freed by that one, when it runs again: a cached one keeps
-        # the file open after `close`, and a child that is forked meanwhile would find it locked for ever.
         connection = sqlite3.connect(
             file,
             timeout=0,
             check_same_thread=False,
             isolation_level=None,
-            cached_statements=0,
+            cached_statements=CACHED_STATEMENTS,
             factory=_SqliteConnection,
         )
         try:
