@@ -241,7 +241,7 @@ $(RIVALS)/made: pyproject.toml $(SOURCES)
 # Called by test-freethreaded with FT_PYTHON, the interpreter that was found or built. Left out is what the GIL means
 # nothing to, or whose dependencies have no wheels for that interpreter: Spark, the demo, the simulator, the codec and
 # the checker of histories, which have no threads, and the tests of the packaging but the one of free threading.
-FT_TESTS := --ignore=tests/simulation --ignore=tests/linear/test_checker.py --ignore=tests/shared/test_codec.py --ignore=tests/arrow --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
+FT_TESTS := --ignore=tests/simulation $(patsubst %,--ignore=tests/new_maps/test_%.py,simulation ledger leases) --ignore=tests/linear/test_checker.py --ignore=tests/shared/test_codec.py --ignore=tests/arrow --ignore=tests/spark --ignore=tests/demo --ignore=tests/typing --ignore-glob='tests/packaging/test_[!f]*' -m 'not spark and not rabbitmq'
 
 .PHONY: freethreaded-suite
 freethreaded-suite: $(FT_MADE)/dev $(QUICK_YIELD)

@@ -218,9 +218,11 @@ cdef int note_count(object error, int64_t count) except -1:
 
 
 cdef int note_items(object error, list items) except -1:
-    """Set error.items, what a call has taken before this exception. As note_count()."""
+    """Set error.items, what a call has taken before this exception. As note_count(). What a call inside that one has
+    taken, in a selection or a signal handler, comes first."""
     try:
-        error.items = items
+        before = getattr(error, "items", None)
+        error.items = before + items if type(before) is list else items
     except Exception:
         pass
     return 0

@@ -60,6 +60,7 @@ cdef class GetMany:
     cdef int64_t deadline
     cdef int64_t linger         # nanoseconds from the first item on
     cdef bint is_complete(self) except -1
+    cdef bint wait(self) except -1
     cdef int fail(self, object error) except -1
     cdef list run(self)
 

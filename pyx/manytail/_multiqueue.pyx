@@ -678,6 +678,7 @@ cdef class MultiQueue(Root):
 
 # ----------------------------------------------------------------------------------------------------- gets that linger
 @cython.final
+@cython.no_gc_clear      # a coroutine that is closed by the collector still forwards what it was woken for
 cdef class GetMany:
     """A get_many that lingers or asks a selection: what it has taken, and until when it waits for more. It waits in a
     thread, run(), or in a coroutine, gather(). An exception that ends it has what was taken as its `items`."""
@@ -701,16 +702,25 @@ cdef class GetMany:
 
     cdef list run(self):
         try:
-            while not self.is_complete():
-                if not self.mq.wait_for_items(self.deadline):
-                    if self.taken:
-                        break
-                    raise Empty
+            while not self.is_complete() and self.wait():
+                continue
         except BaseException as error:
-            if not self.taken or not isinstance(error, ShutDown):
-                self.fail(error)
-                raise
+            self.fail(error)
+            raise
         return self.taken
+
+    cdef bint wait(self) except -1:
+        """Wait for items. False: there will be none in time, or the queue is shut down, and some have been taken."""
+        try:
+            if self.mq.wait_for_items(self.deadline):
+                return True
+        except ShutDown:        # also of a signal handler, which the queue has nothing to do with
+            if not self.taken or not locked_value(self.mq.q, &self.mq.q.shut):
+                raise
+            return False
+        if not self.taken:
+            raise Empty
+        return False
 
     async def gather(self):
         try:

@@ -11,7 +11,7 @@ import trio
 from support.queues import as_list, drain
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, wait_getters
 
-from manytail import IndexMultiQueue
+from manytail import IndexMultiQueue, MultiQueue, ShutDown
 
 SHORT = 0.003
 SELECTIONS = ["round_robin", "weighted", "oldest", lambda ready: ready[0]]
@@ -259,6 +259,48 @@ def test_a_selection_that_raises_later_has_what_was_taken(new_bulk, error):
         queue.get_many(5, linger=LONG)
     assert raised.value.items == [1, 2]
     assert queue.qsize() == 1
+
+
+@pytest.mark.parametrize("outer", [0, 1])
+def test_what_a_call_within_it_had_taken_comes_before_its_own(outer):
+    """A selection gets from another queue, which raises with the item that was taken there."""
+
+    def inner_choice(ready):
+        if len(chosen) == 1:
+            raise LookupError
+        chosen.append(ready)
+        return ready[0]
+
+    def outer_choice(ready):
+        if asked:
+            inner.get_many(2)
+        asked.append(ready)
+        return ready[0]
+
+    chosen, asked = [], [] if outer else [None]
+    inner, queue = MultiQueue(selection=inner_choice), MultiQueue(selection=outer_choice)
+    inner.add("a").put_many("xy")
+    queue.add("b").put_many(range(5))
+    with pytest.raises(LookupError) as raised:
+        queue.get_many(3)
+    assert raised.value.items == ["x", *range(outer)]
+    assert (inner.qsize(), queue.qsize()) == (1, 5 - outer)
+
+
+def test_a_selection_that_raises_shutdown_ends_no_queue():
+    def choose(ready):
+        if asked:
+            raise ShutDown
+        asked.append(ready)
+        return ready[0]
+
+    for asynchronous in (False, True):
+        asked: list[object] = []
+        queue = MultiQueue(selection=choose)
+        queue.add("a").put_many("xy")
+        with pytest.raises(ShutDown) as raised:
+            asyncio.run(queue.aget_many(2)) if asynchronous else queue.get_many(2)
+        assert raised.value.items == ["x"]
 
 
 def test_a_buffer_that_cannot_be_written_is_refused_before_anything_is_taken():

@@ -1,7 +1,6 @@
 """A signal handler that raises at any moment of what uses limits in the user's thread: nothing stays taken, no lock
 stays held, and no context believes that it holds what it does not."""
 
-import gc
 import signal
 
 import pytest
@@ -89,7 +88,6 @@ def test_an_inline_map_that_is_interrupted_at_any_point_leaves_nothing_reserved(
         except KeyboardInterrupt:
             pass
         del results
-        gc.collect()
         assert is_free(limits[0])
         with limits[0](9.0 - (limits[0].used() if make is Budget else 0.0)):
             pass

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import pickle
+import sqlite3
 import sys
 import threading
 import time
@@ -23,6 +24,29 @@ ID = b"0123456789abcdef"
 
 def ids(number: int) -> list[bytes]:
     return [index.to_bytes(16, "big") for index in range(number)]
+
+
+class Keeper:
+    """A part of a cycle: its finalizer keeps the link."""
+
+    def __init__(self, link, kept):
+        self.link, self.kept, self.cycle = link, kept, self
+
+    def __del__(self):
+        self.kept.append(self.link)
+
+
+def test_a_link_that_is_used_again_after_its_finalizer_is_closed(sqlite):
+    kept = []
+    Keeper(_shared_database.Link(_shared_database.database_of(sqlite.url), wait=1), kept)
+    gc.collect()
+    link = kept.pop()
+    assert link.run(lambda transaction: transaction.value("SELECT 1"), writes=False) == 1
+    (connection,) = link._connection
+    del link
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 def test_results_are_found_again_in_bulk(database):
