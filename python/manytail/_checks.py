@@ -70,16 +70,7 @@ def optional_function(option: str, value: Any) -> Callable[..., Any] | None:
 
 def seconds(option: str, value: Any, *, positive: bool = False) -> float:
     """A number >= 0, or > 0 if `positive`. May be infinite."""
-    expected = f"seconds, a number {'>' if positive else '>='} 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_type(option, value, expected)
-    try:
-        found = float(value)
-    except OverflowError:  # of an int
-        raise bad_value(option, value, expected) from None
-    if not (found > 0 if positive else found >= 0):
-        raise bad_value(option, value, expected)
-    return found
+    return _number(option, value, f"seconds, a number {'>' if positive else '>='} 0", positive)
 
 
 def optional_seconds(option: str, value: Any) -> float | None:
@@ -97,13 +88,20 @@ def finite(option: str, value: Any, *, positive: bool = False) -> float:
 def amount(option: str, value: Any, *, positive: bool = False, infinite: bool = False) -> float:
     """A finite number >= 0; > 0 where `positive`, and perhaps infinite."""
     expected = f"a {'' if infinite else 'finite '}number {'>' if positive else '>='} 0"
+    found = _number(option, value, expected, positive)
+    if math.isinf(found) and not infinite:
+        raise bad_value(option, value, expected)
+    return found
+
+
+def _number(option: str, value: Any, expected: str, positive: bool) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise bad_type(option, value, expected)
     try:
         found = float(value)
     except OverflowError:  # of an int
         raise bad_value(option, value, expected) from None
-    if not (found > 0 if positive else found >= 0) or (math.isinf(found) and not infinite):
+    if not (found > 0 if positive else found >= 0):
         raise bad_value(option, value, expected)
     return found
 

@@ -152,6 +152,7 @@ def test_a_database_that_stays_away_fails_maps_and_blocks(tmp_path):
         list(concurrent_map(str, [1], limits=limit))
     with pytest.raises(SharedUnavailable), limit:
         raise AssertionError("it began")
+    wait_until(lambda: not limits_threads(), "the thread to end")
 
 
 def test_many_keys_at_a_shared_limit_ask_a_few_at_a_time(sqlite):

@@ -122,10 +122,15 @@ class Exchange:
         except Exception as error:
             if not (isinstance(error, SharedUnavailable) and patience.is_set()):
                 self._break(error)
+        finally:
+            self._changed.set()  # a thread that began meanwhile may wait for an answer that came here
 
     def spent(self, limit: bytes) -> float:
         """What ended calls of all processes have spent of a Budget, those of this one included."""
-        self._exchange(True, not self._owners, self._patience)
+        try:
+            self._exchange(True, not self._owners, self._patience)
+        finally:
+            self._changed.set()  # as in `work`
         return self._limit_store().spent(limit)
 
     # ------------------------------------------------------------------------------------------------ the thread
