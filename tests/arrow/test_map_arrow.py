@@ -368,6 +368,8 @@ def test_a_function_of_the_row_that_raises_fails_its_row(options: dict[str, Any]
     rows = rows_of(map_arrow(lambda row: row.n, NUMBERS, LONG, errors="column", **options))
     assert [row["n"] for row in rows if row["_error"]] == [3]
     assert [row["_error"]["type"] for row in rows if row["_error"]] == ["KeyError"]
+    with pytest.raises(KeyError):
+        list(map_arrow(lambda row: row.n, NUMBERS, LONG, errors="drop", fatal=lambda error: True, **options))
 
 
 def test_a_key_that_is_no_key_fails_its_row() -> None:

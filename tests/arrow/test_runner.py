@@ -48,8 +48,8 @@ def test_it_does_not_grow_beyond_256_mb(of: str) -> None:
         return result
 
     with Run(fn, source, workers=4, max_in_flight=None, order="input") as run:
-        script.wait(lambda: len(script.started) >= 245 and script.running == [0])
-        assert 245 <= source.rows <= 272
+        script.wait(lambda: len(script.started) == 256 and script.running == [0])
+        assert source.rows == 256
         script.let_go(0)
         assert len(run.result()) == 1_000
 

@@ -8,13 +8,13 @@ import gc
 import itertools
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from manytail import (
     aconcurrent_map,
     concurrent_map,
 )
+from manytail.mapping import _remember
 
 needs_main_thread = pytest.mark.thread_unsafe(reason="is sent signals, or counts the threads of the process")
 
@@ -463,8 +464,8 @@ def test_a_call_starts_when_another_thread_gives_a_permit_back() -> None:
     block = limit(1.0)
     contextvars.Context().run(block.__enter__)  # another context: the map does not wait for its own caller
     with Threads() as threads:
-        taking = threads.start(list, run(str, [1], limits=limit))
-        wait_asleep(taking)
+        taking = threads.start(list, results := run(str, [1], limits=limit))
+        wait_until(lambda: results._runner.owner.waiter.account is not None)
         contextvars.Context().run(block.__exit__)
         assert taking.result() == ["1"]
 
@@ -479,8 +480,8 @@ def test_what_next_returns_is_recorded_and_reported(tmp_path: Path) -> None:
     for done, _ in enumerate(run(str, range(3), limits=limits, remember=shared), 1):
         assert shared.remembered() == done
         assert limits[0].used() == done  # type: ignore[attr-defined]
-        with closing(sqlite3.connect(tmp_path / "a.db")) as database:
-            assert not database.execute("SELECT sum(reserved) FROM manytail_holds").fetchone()[0]
+        held = shared._store().run(lambda its, name: its.execute("SELECT sum(reserved) FROM manytail_holds").fetchone())
+        assert not held[0]
 
 
 def test_limits_of_a_database_hold_beside_a_map_in_threads(tmp_path: Path) -> None:
@@ -533,21 +534,21 @@ def test_two_threads_do_not_ask_a_database_at_once(tmp_path: Path, monkeypatch: 
 AT_EXIT = """
 import sys
 from manytail import Shared, concurrent_map
+from manytail.mapping import _shared_store
 
-shared = Shared(sys.argv[1], "a")
-kind = type(shared._store())
-record = kind.record
+shared, record = Shared(sys.argv[1], "a"), _shared_store.Store.record
 
 def interrupted(*arguments):
-    kind.record = record
+    _shared_store.Store.record = record
     raise KeyboardInterrupt
 
-kind.record = interrupted
+_shared_store.Store.record = interrupted
 results = concurrent_map(str, range(3), workers="inline", remember=shared)
 try:
     next(results)
 except KeyboardInterrupt:
     del results
+assert shared.remembered() == 0
 """
 
 
@@ -556,11 +557,13 @@ def test_what_an_interrupted_map_has_not_recorded_is_recorded_at_exit(tmp_path: 
     assert Shared(tmp_path / "a.db", "a").remembered() == 1
 
 
-def test_what_an_interrupted_map_has_not_recorded_is_recorded_by_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ends", ["closed", "dropped"])
+def test_what_an_interrupted_map_has_not_recorded_is_recorded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
+    """By close, or at the exit of the interpreter. What waits for that keeps no map alive."""
+
     def interrupted(*arguments: Any) -> None:
-        patched.undo()
         raise KeyboardInterrupt
 
     shared = Shared(tmp_path / "a.db", "a")
@@ -569,7 +572,14 @@ def test_what_an_interrupted_map_has_not_recorded_is_recorded_by_close(
         results = run(str, range(3), remember=shared)
         with pytest.raises(KeyboardInterrupt):
             next(results)
-    results.close()
+    if ends == "closed":
+        results.close()
+    else:
+        scheduler = weakref.ref(results._runner.scheduler)
+        del results
+        gc.collect()
+        assert scheduler() is None
+        _remember._record_at_exit()
     assert shared.remembered() == 1
 
 
@@ -651,7 +661,8 @@ def test_ctrl_c_ends_a_wait_at_once(kind: str) -> None:
     results = run(fn, range(3), **options)
 
     def is_waiting() -> bool:
-        return bool(begun or kind == "sleep") and main_thread_sleeps()
+        waits = results._runner.owner is not None and results._runner.owner.waiter.account is not None
+        return bool(begun or waits) and main_thread_sleeps()
 
     with acting_when(is_waiting, ctrl_c), pytest.raises(KeyboardInterrupt):
         next(results)
@@ -680,12 +691,10 @@ def test_fn_may_end_its_own_map(ends: str, asynchronous: bool) -> None:
     async def afn(item: int, resource: Any) -> int:
         return fn(item, resource)
 
-    limit = Concurrency(1)
-    results = run(afn if asynchronous else fn, range(5), setup=lambda: resource, limits=limit)
+    results = run(afn if asynchronous else fn, range(5), setup=lambda: resource, limits=Concurrency(1))
     assert list(results) == ([0, 1] if ends == "stop" else [0])
     assert resource.closed == 1
-    with limit:  # nothing holds it
-        pass
+    assert results._runner.owner.left
 
 
 @needs_main_thread
