@@ -20,6 +20,8 @@ from manytail._maps import (
 )
 from manytail._maps.limits.ledger import LATE
 
+from .accounts import reserved, waiting
+
 pytestmark = pytest.mark.thread_unsafe(reason="counts what runs at once in the process")
 
 
@@ -114,7 +116,7 @@ def test_an_item_waits_while_running_calls_may_give_enough_of_a_budget_back():
     results = concurrent_map(fn, [0, 1], workers=2, limits=money)
     with Threads() as threads:
         task = threads.start(list, results)
-        wait_until(lambda: money._account.queue, "the second item to wait")
+        wait_until(lambda: waiting(money), "the second item to wait")
         opened.set()
         assert task.result() == [0, 1]
     assert money.used() == 10.0
@@ -256,8 +258,8 @@ def test_a_map_that_has_ended_holds_nothing(end):
             results.close()
         del results
     with slots(2):  # waits for the end of the last call
-        assert not slots._account.queue
-        assert not money._account._reserved
+        assert not waiting(slots)
+        assert not reserved(money)
         assert money.used() % 2 == 0
     wait_until(lambda: not any(account.users for account in calls._accounts.values()), "its keys to be free")
 
@@ -268,9 +270,9 @@ def test_a_map_that_is_closed_while_it_waits_leaves_the_queue_to_others():
     with slots:
         with Threads() as threads:
             threads.start(list, results)
-            wait_until(lambda: slots._account.queue, "the map to wait")
+            wait_until(lambda: waiting(slots), "the map to wait")
             results.close()
-        assert not slots._account.queue
+        assert not waiting(slots)
 
 
 def test_a_map_that_waits_for_its_own_caller_is_refused():
@@ -296,7 +298,7 @@ def test_blocks_and_maps_take_turns():
 
     with Threads() as threads:
         task = threads.start(list, concurrent_map(fn, range(200), workers=2, limits=slots))
-        wait_until(lambda: slots._account.queue, "the map to wait")
+        wait_until(lambda: waiting(slots), "the map to wait")
         for number in range(20):
             with slots:
                 order.append(number)
@@ -323,7 +325,7 @@ def test_a_batch_fn_that_changes_its_list_changes_no_cost():
 
     assert list(concurrent_map(fn, range(10), batch=3, limits=[money, slots])) == list(range(10))
     assert money.used() == 45
-    assert slots._account._reserved == 0  # type: ignore[attr-defined]
+    assert reserved(slots) == 0
 
 
 def test_an_empty_name_is_that_of_no_limit():

@@ -157,6 +157,10 @@ class Limit(Enterable):
         return Hold(self, 1.0)
 
 
+def _settled(account: Any, wakes: list[Waiter]) -> float:
+    return account.settled  # type: ignore[no-any-return]
+
+
 def _use(account: Account, wakes: list[Waiter]) -> None:
     account.users += 1
 
@@ -224,7 +228,9 @@ class Budget(Limit):
     def used(self) -> float:
         """What ended calls have spent. Progress: a shared Budget asks its database, and waits."""
         account: Any = self._account
-        return float(account.settled) if self.exchange is None else float(self.exchange.spent(account.limit_id))
+        if self.exchange is not None:
+            return float(self.exchange.spent(account.limit_id))
+        return float(run(partial(_settled, account)))  # after the ends of calls that wait for the lock
 
     _kinds = Spending, LeasedSpending
 
