@@ -9,7 +9,7 @@ This is the only module of the maps' inside that `manytail.arrow`, `manytail.spa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
@@ -191,7 +191,7 @@ class FramePlan(Plan):
 
     calling_async = calling
 
-    def results(self, driver: Any, meter: Meter, values: Any) -> Iterator[Any]:
+    def results(self, driver: Any, meter: Meter, values: Any) -> Generator[Any, None, None]:
         return gathering(self.frame, driver, meter, values)
 
 
@@ -226,7 +226,7 @@ class Chunks(Iterator[list[Item]]):
         return rows
 
 
-def gathering(frame: Frame, driver: Any, meter: Meter, chunks: Iterable[Any]) -> Iterator[Any]:
+def gathering(frame: Frame, driver: Any, meter: Meter, chunks: Iterable[Any]) -> Generator[Any, None, None]:
     """Start the map, and yield what is built of its rows. Whatever ends this, and the collector, ends the map."""
     scheduler, output = driver.scheduler, driver.output
     if driver.halted:  # stopped before it began

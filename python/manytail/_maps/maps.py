@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
+import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
+    Generator,
     Hashable,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, ExitStack, nullcontext
+from contextlib import AsyncExitStack, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -32,6 +35,7 @@ from weakref import WeakSet
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._progress import Meter, display_of
+from manytail._sync import Held
 from manytail._timings import now
 
 from . import options as table
@@ -67,6 +71,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 NEVER_BLOCK = (list, tuple, range)  # types of inputs
 STRIDES = 8  # of the window: what the consumer takes in one of them becomes free together
+NO_GIL = not getattr(sys, "_is_gil_enabled", lambda: True)()
 CHUNK = 64  # items that are read at a time of an input that never blocks
 
 
@@ -485,7 +490,9 @@ class Plan:
         names = self.options.spent_names
         return Delivery(last.attempts, 0, last.key, last.last_error, batch=batch, identify=identify, names=names)
 
-    def results(self, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
+    def results(
+        self, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]
+    ) -> Generator[Any, None, None]:
         """What a map yields. It runs from the first `next` on."""
         return taking(self, driver, meter, values)
 
@@ -571,7 +578,8 @@ class Results(Iterator[_R]):
         self._is_parents = False  # this process is a child that was forked since: the map runs in the parent alone
         self._driver = driver = plan.driver()
         self._meter = meter_of(plan, driver, values if counted is None else counted)
-        self._results: Iterator[_R] = plan.results(driver, self._meter, values)
+        results = plan.results(driver, self._meter, values)
+        self._results: Generator[_R, None, None] | Alone | Parents = Alone(results) if NO_GIL else results
         if not plan.options.inline:
             with_threads.add(self)
 
@@ -610,6 +618,8 @@ class Results(Iterator[_R]):
         driver.stop(keeps=False)
         driver.join()
         driver.output.clear()
+        with suppress(ValueError):  # another thread is in `next`
+            self._results.close()  # it refers to the input, and to the result that was taken last
 
     def stats(self) -> Stats:
         """Where the map stands."""
@@ -619,11 +629,34 @@ class Results(Iterator[_R]):
         return seen
 
 
+class Alone(Iterator[Any]):
+    """A generator of an interpreter without the GIL. There two threads that enter one at once crash the interpreter;
+    with the GIL the generator refuses the second one itself."""
+
+    def __init__(self, results: Generator[Any, None, None]) -> None:
+        self._results = results
+        self._lock = threading.Lock()
+
+    def __next__(self) -> Any:
+        with Held(self._lock, 0) as alone:
+            if not alone:
+                raise ValueError("generator already executing")
+            return next(self._results)
+
+    def close(self) -> None:
+        with Held(self._lock, 0) as alone:
+            if alone:
+                self._results.close()
+
+
 class Parents(Iterator[Any]):
     """What is taken in a forked child of a map of its parent."""
 
     def __next__(self) -> Any:
         raise RuntimeError("results of a map of the parent process (expected: a map that this process makes)")
+
+    def close(self) -> None:
+        """Nothing: the map is not this process's."""
 
 
 with_threads: WeakSet[Results[Any]] = WeakSet()
@@ -638,7 +671,9 @@ def leave_all() -> None:
 after_fork_in_child(leave_all)
 
 
-def taking(plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]) -> Iterator[Any]:
+def taking(
+    plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]
+) -> Generator[Any, None, None]:
     """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
     output, window = driver.output, driver.scheduler.window
     returns, taken, stride = plan.options.errors == "return", 0, 1

@@ -111,10 +111,11 @@ def _walk(value: Any, form: Form) -> bytes:
     raise _Refused(f"{_shown(value)} of type {kind.__qualname__}")
 
 
-def _check_content(kind: type) -> None:
+def _check_content(value: Any) -> None:
+    kind = type(value)
     if (base := foreign_base(kind)) is not None:
         why = f"whose fields are not all of its content: it derives from {base.__qualname__}"
-        raise _Refused(f"of type {kind.__qualname__}, {why}")
+        raise _Refused(f"{_shown(value)} of type {kind.__qualname__}, {why}")
 
 
 def _shown(value: Any) -> str:
@@ -173,7 +174,7 @@ def _moment(value: Any) -> bytes:
 
 def _key_of_record(value: Any, names: tuple[str, ...], parts: list[bytes]) -> bytes:
     kind = type(value)
-    _check_content(kind)
+    _check_content(value)
     head = stable(FORMAT) + stable(module_of(kind)) + stable(kind.__qualname__)
     return _sized(b"c", head + b"".join(stable(name) + part for name, part in zip(names, parts, strict=True)))
 
@@ -233,7 +234,7 @@ def _zone(zone: Any) -> bytes:
 
 def _bytes_of_record(value: Any, names: tuple[str, ...], parts: list[bytes]) -> bytes:
     kind = type(value)
-    _check_content(kind)
+    _check_content(value)
     if not is_at_top(kind):
         raise _Refused(f"of class {kind.__qualname__}, which is not at the top of a module")
     if more := [name for name in attributes(value) if name not in names]:

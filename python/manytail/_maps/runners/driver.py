@@ -67,6 +67,7 @@ class Driver:
         self.inbox: deque[Event] = deque()
         self.output: deque[Item] = deque()
         self.ended = False  # nothing follows what is in the output
+        self.crashed = False  # and nobody knows what became of some items: the scheduler makes no step any more
         self.halted = False  # no call begins: set before the scheduler knows it
         self.closed = False  # nothing more is taken, and no error is raised
         self.exits = False  # and the interpreter exits: finalizers that come later find no modules
@@ -126,7 +127,9 @@ class Driver:
         """Where the map stands. Each number is right, but they may be of different moments."""
         scheduler = self.scheduler
         times = sum(self._timings, Timings())
-        in_flight = len(self.output) + (0 if self.ended else scheduler.window.pending)
+        in_flight = 0
+        if not (self.ended and self.closed):  # nobody gets what is in the output of a map that was closed
+            in_flight = len(self.output) + (0 if self.ended else scheduler.window.pending)
         waited, ran = (Quantiles(*four) for four in times.quantiles())
         unseen = 0  # successes that wait for a step
         with suppress(RuntimeError):  # the inbox changes at this moment, and so do the numbers
@@ -171,18 +174,20 @@ class Driver:
     def _handle(self) -> None:
         """Under the lock: make steps until the inbox is empty."""
         try:
-            while True:
+            while not self.crashed:
                 self._carry_out(self.scheduler.step(self.inbox, self.now()))
                 if not self.inbox:
                     break
-        except BaseException as error:  # of the system: no memory, no thread
-            self.halted = True
-            self.inbox.append(Fail(error))
+        except BaseException as error:  # no memory, or a fault of ours: some calls of this step are lost
+            self.crash(error)
+        if self.crashed:
+            self.inbox.clear()
         self._set_slack()
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.emit:
             self.output.extend(effects.emit)
+            effects.emit = []  # the scheduler keeps the effects until the next step, and results only the output
         if self.waiting and (len(self.output) >= self.wanted or effects.shows):
             self.waiting = False  # it waits for nothing from here on, although it has not woken yet
             self.show()
@@ -202,7 +207,9 @@ class Driver:
             self.show()
 
     def crash(self, error: BaseException | None) -> None:
-        """End the map without its scheduler, which was left in the middle of a step, or never made one."""
+        """End the map without its scheduler, which was left in the middle of a step, or never made one. Calls that run
+        are joined."""
+        self.crashed = True
         self.inbox.clear()
         if self.scheduler.error is None:
             self.scheduler.error = error

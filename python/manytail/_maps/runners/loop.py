@@ -109,10 +109,12 @@ class Coroutines(Driver):
     def _handle(self) -> None:
         """As of Driver. If a signal handler of the caller's loop raises in a step, the scheduler cannot go on."""
         try:
-            while self.inbox:
+            while self.inbox and not self.crashed:
                 self._carry_out(self.scheduler.step(self.inbox, self.now()))
         except BaseException as error:
             self.crash(error)
+        if self.crashed:
+            self.inbox.clear()
 
     def crash(self, error: BaseException | None) -> None:
         self._cancels = True

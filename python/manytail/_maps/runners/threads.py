@@ -210,8 +210,8 @@ class ThreadDriver(Driver):
                 return
         self._calls.put_many(calls)
         wanted = min(self.scheduler.allowed, self.scheduler.handed)
-        while self._worker_count < wanted:
-            self._add_worker()
+        while self._worker_count < wanted and self._add_worker():
+            pass
 
     def queued(self) -> int:
         return self._calls.qsize()
@@ -247,8 +247,8 @@ class ThreadDriver(Driver):
             text += f" (expected: at most workers, {most})"
             self.halted = True
             self.inbox.appendleft(Fail(RuntimeError(text)))
-        else:
-            self._add_worker((call, error))  # that thread runs the user's `on` and `backoff`, which may be slow
+        elif not self._add_worker((call, error)):  # that thread runs the user's `on` and `backoff`, which may be slow
+            self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
 
     def read(self, most: float) -> None:
         if self._source is not None:
@@ -373,8 +373,9 @@ class ThreadDriver(Driver):
         del error, source  # the traceback of the error refers to this frame: that would be a cycle
 
     # ------------------------------------------------------------------------------------------------ workers
-    def _add_worker(self, overdue: tuple[Call, BaseException] | None = None) -> None:
-        """overdue: a call that was abandoned, and why: the new worker reports it first."""
+    def _add_worker(self, overdue: tuple[Call, BaseException] | None = None) -> bool:
+        """overdue: a call that was abandoned, and why: the new worker reports it first. Returns False if the system
+        cannot start another thread: the map fails, and calls that run end as those of every map that fails."""
         worker = Worker()
         self._worker_count += 1
         self._started += 1
@@ -383,11 +384,14 @@ class ThreadDriver(Driver):
         try:
             worker.thread = self._start_thread(partial(self._work, worker, overdue), f"manytail-worker-{self._started}")
             self._threads.append(worker.thread)
-        except RuntimeError as error:  # the system cannot start another thread
+        except RuntimeError as error:
             self._worker_count -= 1
             self._count_ended()
             error.add_note(f"manytail: after {self._started - 1} worker threads (workers={self.scheduler.allowed})")
-            raise
+            self.halted = True
+            self.inbox.appendleft(Fail(error))
+            return False
+        return True
 
     def _work(self, worker: Worker, overdue: tuple[Call, BaseException] | None) -> None:
         """A worker thread."""
