@@ -10,6 +10,7 @@ import warnings
 import weakref
 from _thread import get_ident
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from time import sleep
 
@@ -17,11 +18,14 @@ import pytest
 from support.forks import in_child
 from support.threads import Threads
 
+from manytail._maps.frames import with_costs
 from manytail._maps.limits import objects, sections
 from manytail._maps.limits.ledger import Never, Wait, Waiter
 from manytail._maps.limits.objects import Budget, Concurrency, Rate
 from manytail._maps.limits.sections import Owner, run
-from manytail._maps.outcomes import BudgetExceeded
+from manytail._maps.options import Options
+from manytail._maps.outcomes import BudgetExceeded, Delivery
+from manytail._maps.policies import Batch
 
 from .accounts import reserved, waiting
 
@@ -361,3 +365,26 @@ def test_an_empty_name_is_that_of_no_limit():
     with money as block:
         block.spent(**{"": 5})
     assert money.used() == 1
+
+
+LIMITS = {
+    "Rate": lambda: Rate(3, "minute", burst=2.0, cost=float, name="a"),
+    "Budget": lambda: Budget(5.0, cost=float, name="a"),
+    "Concurrency": lambda: Concurrency(4, cost=float, lease=3.0, per_key=True),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_copy_of_a_limit_for_frames_has_the_column_as_its_cost(name):
+    limit = LIMITS[name]()
+    asked = replace(Options(), limits=(limit,))
+    (copied,) = with_costs(asked, ["price"]).limits
+    assert repr(copied) == repr(limit).replace("cost=<class 'float'>", "cost='price'")
+    (same,) = with_costs(asked, [None]).limits
+    assert (same is not limit, repr(same)) == (True, repr(limit))
+
+
+@pytest.mark.parametrize("kind", [Rate, Budget, Concurrency, Batch, Delivery], ids=lambda kind: kind.__name__)
+def test_what_is_not_initialised_can_be_shown(kind):
+    """A debugger or a traceback may show an object whose `__init__` did not run."""
+    assert repr(kind.__new__(kind)) == f"<{kind.__name__}, not initialised>"

@@ -52,10 +52,13 @@ def test_the_docstring_says_what_an_option_does(option):
 
 
 @pytest.mark.parametrize("kind", [Caller, AsyncCaller], ids=["Caller", "AsyncCaller"])
-def test_the_docstring_of_a_caller_names_what_it_has_not(kind):
-    text = inspect.getdoc(kind)
-    assert "options are those" in text
-    assert all(name in inspect.getdoc(Caller) for name in OF_MAPS)
+def test_the_docstring_of_a_caller_says_what_each_of_its_options_does(kind):
+    text, of_maps = inspect.getdoc(kind), inspect.getdoc(concurrent_map)
+    for one in OPTIONS:
+        assert len(re.findall(rf"^{one.name}: \S", text, re.MULTILINE)) == (one.name not in OF_MAPS)
+        (said,) = re.findall(rf"^{one.name}: .*(?:\n    .*)*", of_maps, re.MULTILINE)
+        assert (said in text) == (one.name not in (*OF_MAPS, "workers", "max_in_flight"))
+    assert "other options are those" not in text
 
 
 @each_function

@@ -18,7 +18,9 @@ nothing else depends, or in the thread that cancels the future.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -30,6 +32,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from queue import SimpleQueue
+from textwrap import indent
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
@@ -40,6 +43,7 @@ from manytail._sync import Condition, Event, Held, Mutex
 from manytail._timings import Timings, now
 from manytail.errors import Empty, ShutDown
 
+from . import options as table
 from .database.shared import Shared
 from .engine.events import Began, InputEnded, Recalled
 from .engine.item import Call, Item, Lane
@@ -49,7 +53,7 @@ from .engine.stages import GO, Decision, Refuse, Stage
 from .engine.window import WINDOW_LIMIT
 from .errors import own_copy
 from .limits.objects import Limit
-from .maps import Plan, note_item, plan_of
+from .maps import Plan, concurrent_map, note_item, plan_of
 from .outcomes import Stats
 from .policies import Batch, Breaker, Retry
 from .runners.driver import Driver
@@ -59,6 +63,7 @@ from .verdicts import Judge
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_Class = TypeVar("_Class", bound=type)
 log = logging.getLogger("manytail")
 WAKE: Any = object()  # in the queue of calls: a worker that takes it makes a step
 ROOMY = 1_000  # a window of that size has room for direct calls: threads that look at once do not fill its second half
@@ -689,6 +694,21 @@ def plan(fn: Callable[..., Any], given: Mapping[str, Any]) -> Plan:
     return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window, never_retry=(Skipped,)))
 
 
+THE_REST = (
+    "The other options are those of `concurrent_map` without order, errors, max_failures, fatal, deadline and progress."
+)
+
+
+def described(kind: _Class) -> _Class:
+    """Puts what `concurrent_map` says of the other options into the docstring of a Caller, for `help`."""
+    text, said = inspect.getdoc(kind) or "", inspect.getdoc(concurrent_map) or ""
+    others = [one.name for one in table.OPTIONS if one.name not in (*table.OF_MAPS, "workers", "max_in_flight")]
+    texts = re.findall(rf"^(?:{'|'.join(others)}): .*(?:\n    .*)*", said, re.MULTILINE)
+    kind.__doc__ = indent(text.replace(THE_REST, "\n".join(texts)), "    ").lstrip()
+    return kind
+
+
+@described
 class Caller(Generic[_T, _R]):
     """Calls `fn(item)` for items that arrive one by one, for example from request handlers. All threads that use one
     Caller share its workers, batches, limits and breakers.
@@ -698,15 +718,18 @@ class Caller(Generic[_T, _R]):
     event loop of its own, in a thread. fn and the functions of options run in a copy of the context in which the Caller
     was made; key, priority, cost and item_id in the thread that submits.
 
-    The options are those of `concurrent_map`, but order, errors, max_failures, fatal, deadline, progress and
-    workers="inline". max_in_flight: the maximum number of submitted items that are not finished; beyond that,
-    submitting an item waits until another one finishes. None: 10,000, or workers x batch if that is more. remember: a
-    result that cannot be recorded is logged, the first time.
+    workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
+        many coroutines. With (least, most) or (least, start, most), the Caller finds a suitable number in that range,
+        as a map does.
+    max_in_flight: the maximum number of submitted items that are not finished; beyond that, submitting an item waits
+        until another one finishes. None: 10,000, or workers x batch if that is more.
+    The other options are those of `concurrent_map` without order, errors, max_failures, fatal, deadline and progress.
 
     Leaving the `with` block waits for all items; after an exception, items that have not started are cancelled. If the
     Caller itself fails, all items fail with that error, and later ones with RuntimeError. Inside fn, `caller(item)`
     raises RuntimeError, and `submit` waits for no room in the window. Ctrl-C in `caller(item)` cancels the item, unless
-    its call is running. In a forked child a Caller begins anew. One that is collected cancels what has not started.
+    its call is running. In a forked child a Caller begins anew; its earlier futures belong to the parent. One that is
+    collected cancels what has not started. Raises ValueError or TypeError for a bad option. Blocking.
 
     >>> with Caller(str.upper, workers=2) as upper:
     ...     upper("a"), upper.submit("b").result()
@@ -868,6 +891,7 @@ def _begin_all() -> None:
 after_fork_in_child(_begin_all)
 
 
+@described
 class AsyncCaller(Generic[_T, _R]):
     """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
@@ -875,9 +899,15 @@ class AsyncCaller(Generic[_T, _R]):
     await, the item is cancelled if its call has not started. A running call is cancelled only if nobody else waits for
     it, in its batch or with an equal item.
 
-    The options are those of Caller. Leaving the block, exceptions, and calls inside fn are as with it. Threads are
-    started only for a database. Raises ValueError or TypeError for a bad option. Progress: waits in the loop and blocks
-    nothing else there.
+    workers: the number of concurrent calls, each of which is a coroutine. With (least, most) or (least, start, most),
+        the Caller finds a suitable number in that range, as a map does.
+    max_in_flight: the maximum number of submitted items that are not finished; beyond that, submitting an item waits
+        until another one finishes. None: 10,000, or workers x batch if that is more.
+    The other options are those of `concurrent_map` without order, errors, max_failures, fatal, deadline and progress.
+
+    Leaving the `async with` block, exceptions, and calls inside fn work as in Caller. Threads are started only for
+    database access, with `remember` or `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits
+    in the event loop and does not block other tasks there.
     """
 
     def __init__(

@@ -298,8 +298,8 @@ def with_costs(options: Options, columns: Sequence[str | None]) -> Options:
 
 
 def _with_cost(limit: Any, column: str | None) -> Any:
-    _, (kind, positional, named) = limit.__reduce__()
-    return kind(*positional, **named if column is None else {**named, "cost": column})
+    named = limit._arguments()
+    return type(limit)(**named if column is None else {**named, "cost": column})
 
 
 def stay_connected(shared: Shared) -> None:

@@ -104,8 +104,10 @@ def concurrent_map(
     """Call `fn(item)` on every item, many calls at once, and return an iterator over the results.
 
     fn: a plain function, which runs in threads, or an `async def` function, which runs in a loop of the map. It may
-    have a parameter `delivery`, and with `setup` a parameter `resource`. items: an iterable, which a thread reads.
-    Raises TypeError or ValueError for a bad option, before an item is taken.
+    have a parameter `delivery`, and with `setup` a parameter `resource`. items: an iterable, which a thread reads. If
+    reading it raises an exception, that is raised after the results of the items before it. To end early, call
+    `close()` on the iterator or use it in a `with` block: no further call starts, and running calls are waited for. The
+    garbage collector does the same without waiting.
 
     workers: the number of concurrent calls. A plain function runs in that many threads, an `async def` function in that
         many coroutines. If you do not know how many concurrent calls the server tolerates, pass (least, most) or
@@ -185,6 +187,11 @@ def concurrent_map(
         with its close() method, if it has one.
     progress: True shows a line of progress. A function is called with a Stats at most 5 times a second, and once at the
         end.
+
+    Raises ValueError or TypeError for a bad option before any item is taken. Blocking.
+
+    >>> list(concurrent_map(str.upper, ["a", "b"], workers=2))
+    ['A', 'B']
     """
     plan = plan_of(fn, locals())
     if not isinstance(items, Iterable):
@@ -218,8 +225,14 @@ def aconcurrent_map(
     setup: Callable[[], Any] | None = None,
     progress: bool | Callable[[Stats], None] = False,
 ) -> AsyncResults[_R]:
-    """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in the caller's loop. A plain
-    iterable is read there too, and must not block. The options are those of `concurrent_map`, but workers="inline"."""
+    """`concurrent_map` for asyncio: fn is an `async def` function, and everything runs in your event loop.
+
+    Use it as `async with aconcurrent_map(...) as results: async for result in results: ...`. A plain iterable is read
+    in the loop, so it must not block. If your task is cancelled, the map ends as with aclose(); this never counts as
+    the failure of an item. Threads are started only for database access, with `remember` or `shared`.
+
+    It has the same options and errors as concurrent_map, except that workers="inline" is not allowed. The map waits in
+    your event loop and does not block other tasks there."""
     if not _checks.is_async(fn):
         raise _checks.bad_type("fn", fn, "an `async def` function; concurrent_map takes plain ones")
     plan = plan_of(fn, locals())

@@ -93,7 +93,7 @@ def check_limits(option: str, value: Any) -> tuple[Limit, ...]:
             raise bad_type(option, limit, expected)
     names = [limit.name for limit in limits if limit.name is not None]
     if len({id(limit) for limit in limits}) < len(limits) or len(set(names)) < len(names):
-        raise bad_value(option, value, "each limit once, and different names")
+        raise bad_value(option, value, "limits that are all different, with different names")
     where = {str(limit.shared).rpartition(", ")[0] for limit in limits if limit.shared is not None}
     if len(where) > 1:  # a call takes from all or from none, which is one transaction
         raise bad_value(option, value, "shared limits of one database")

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from manytail._sync import Held
+from manytail._values import initialised_repr
 from manytail.errors import ManytailError
 
 _T = TypeVar("_T")
@@ -127,6 +128,7 @@ class Delivery:
     def __exit__(self, *error: object) -> None:
         self._end()
 
+    @initialised_repr
     def __repr__(self) -> str:
         return f"Delivery(attempt={self.attempt!r}, task_attempt={self.task_attempt!r}, key={self.key!r})"
 

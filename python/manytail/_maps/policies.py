@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from manytail import _checks
 from manytail._checks import accepts, bad_type, by, choice, finite, optional_seconds, seconds, whole
+from manytail._values import initialised_repr
 
 from .http import answer_of, check_statuses
 from .outcomes import RetryLater
@@ -55,6 +56,7 @@ class Policy:
         for one in fields(self):  # type: ignore[arg-type]
             object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
 
+    @initialised_repr
     def __repr__(self) -> str:
         first, *others = fields(self)  # type: ignore[arg-type]
         given = [shown(getattr(self, first.name))]

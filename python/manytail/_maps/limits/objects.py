@@ -21,6 +21,7 @@ from weakref import WeakSet
 from manytail import _checks
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Held
+from manytail._values import initialised_repr
 
 from ..database.shared import Shared
 from ..outcomes import BudgetExceeded
@@ -43,7 +44,12 @@ class Limit(Enterable):
     A call starts when all limits of its map have room for it, and takes its cost from all of them or from none. Maps
     and blocks that wait take turns. Without a map: `with limit:` and `async with limit:` wait for room and use up 1
     unit; `with limit(cost):` uses up `cost` units instead. When the block ends, a Concurrency gets them back. `with
-    limit as block` gives the block, and `block.spent(amount)` reports what it really took.
+    limit as block` gives the block, and `block.spent(amount)` reports what it really took. Entering a block may wait.
+    It raises RuntimeError if it would wait for itself, for a Concurrency that its own caller holds.
+
+    cost: a function that returns the cost of an item, which must be finite and >= 0; None: every item costs 1. With
+    `manytail.arrow` and `manytail.spark` it may be a column. per_key: the limit applies to each key separately; idle
+    keys are forgotten. name: identifies the limit in `Delivery.spent` and Stats; needed with `shared`.
     """
 
     name: str | None
@@ -113,6 +119,7 @@ class Limit(Enterable):
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (type(self), self._arguments())
 
+    @initialised_repr
     def __repr__(self) -> str:
         amount, *others = self._arguments().items()
         shown = [repr(amount[1]), *(f"{name}={value!r}" for name, value in others)]
@@ -183,7 +190,7 @@ class Rate(Limit):
         per: Any = "second",
         *,
         burst: float = 0.0,
-        cost: Callable[[Any], float] | None = None,
+        cost: Callable[[Any], float] | Any = None,
         per_key: bool = False,
         per_task: bool = False,
         shared: Shared | None = None,
@@ -216,7 +223,7 @@ class Budget(Limit):
         self,
         amount: float,
         *,
-        cost: Callable[[Any], float] | None = None,
+        cost: Callable[[Any], float] | Any = None,
         per_task: bool = False,
         shared: Shared | None = None,
         name: str | None = None,
@@ -250,7 +257,7 @@ class Concurrency(Limit):
         self,
         amount: float,
         *,
-        cost: Callable[[Any], float] | None = None,
+        cost: Callable[[Any], float] | Any = None,
         per_key: bool = False,
         per_task: bool = False,
         shared: Shared | None = None,
