@@ -8,6 +8,7 @@ the page that compares the published designs with the code.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from textwrap import fill
 
 import from_designs
 
-from manytail.mapping._options import OPTIONS
+from manytail import Caller, concurrent_map
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -38,19 +39,53 @@ SUMMARY = """\
 """
 
 
+EXAMPLES = {
+    "workers": "workers=32, workers=(1, 200)",
+    "max_in_flight": "max_in_flight=100",
+    "order": 'order="completion"',
+    "key": "key=lambda item: item.tenant",
+    "per_key": "per_key=4",
+    "weights": 'weights={"premium": 3}',
+    "priority": "priority=lambda item: item.level",
+    "batch": "batch=Batch(100, linger=0.5)",
+    "timeout": "timeout=30",
+    "deadline": "deadline=3_600",
+    "retry": "retry=Retry.http()",
+    "breaker": "breaker=Breaker(5, reset=30)",
+    "errors": 'errors="return"',
+    "max_failures": 'errors="drop", max_failures=100',
+    "fatal": "fatal=PermissionError",
+    "limits": 'limits=[Rate(475, "minute"), Concurrency(10)]',
+    "item_id": "item_id=lambda item: item.id",
+    "dedup": "dedup=10_000",
+    "remember": 'remember="run.db"',
+    "setup": "setup=httpx.Client",
+    "progress": "progress=True",
+}
+
+
 def options() -> str:
-    """A section for each option."""
-    *others, last = [f"`{one.name}`" for one in OPTIONS if not one.of_callers]
-    absent = f"{', '.join(others)} or {last}"
-    parts = [HEAD.replace("ABSENT", absent)]
-    for one in OPTIONS:
-        callers = [f"In Callers: {one.of_callers}"] if one.of_callers not in ("", one.about) else []
-        texts = [one.about[0].upper() + one.about[1:], *callers]
-        kind = one.kind.replace("_T", "Item")
-        about = "\n\n".join(fill(" ".join(text.split()), 120, break_on_hyphens=False) for text in texts)
+    """A section for each option. The docstrings of `concurrent_map` and `Caller` say what it does."""
+    parameters = [one for one in inspect.signature(concurrent_map).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    of_maps, of_callers = said(concurrent_map), said(Caller)
+    *others, last = [f"`{one.name}`" for one in parameters if one.name not in of_callers]
+    parts = [HEAD.replace("ABSENT", f"{', '.join(others)} or {last}")]
+    for one in parameters:
+        about, callers = of_maps[one.name], of_callers.get(one.name)
+        texts = [about[0].upper() + about[1:], *([f"In Callers: {callers}"] if callers not in (None, about) else [])]
+        kind = str(one.annotation).replace("'", '"').replace("_T", "Item")
         head = f"`{one.name}: {kind} = {shown(one.default)}`"
-        parts.append(f"## {one.name}\n\n{head}\n\n{about}\n\nExample: `{one.example}`\n\n")
+        about = "\n\n".join(fill(text, 120, break_on_hyphens=False) for text in texts)
+        parts.append(f"## {one.name}\n\n{head}\n\n{about}\n\nExample: `{EXAMPLES[one.name]}`\n\n")
     return "".join(parts).rstrip() + "\n"
+
+
+def said(function: object) -> dict[str, str]:
+    """What a docstring says of each option: up to the next one, or an empty line."""
+    option = rf"^({'|'.join(EXAMPLES)}): "
+    _, *found = re.split(option, inspect.getdoc(function) or "", flags=re.MULTILINE)
+    texts = [" ".join(text.partition("\n\n")[0].split()) for text in found[1::2]]
+    return dict(zip(found[::2], texts, strict=True))
 
 
 def shown(value: object) -> str:

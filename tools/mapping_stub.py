@@ -1,6 +1,6 @@
 """Writes the stub of manytail.mapping: overloads of the maps by fn (async or not), batch and errors, and of the Callers
-by fn and batch, with the options of the one table, `manytail.mapping._options.OPTIONS`. Editors read it, so it has the
-docstrings, too; of a map in its first overload.
+by fn and batch, with the options of their signatures. Editors read it, so it has the docstrings, too; of a map in its
+first overload.
 
     python tools/mapping_stub.py            writes it
     python tools/mapping_stub.py --check    fails if the file is another
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 from manytail import mapping
-from manytail.mapping._options import CALLER_OPTIONS, LOOP_OPTIONS, OPTIONS, Option
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "manytail" / "mapping" / "__init__.pyi"
 WIDTH = 120
@@ -69,7 +67,6 @@ CALLER = '''\
     def close(self, *, cancel: bool = False) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: object, *error: object) -> None: ...
-    def __del__(self, finalizing: Callable[[], bool] = ...) -> None: ...
 '''
 ASYNC_CALLER = '''\
     async def __call__(self, item: _T) -> _R: ...
@@ -77,7 +74,6 @@ ASYNC_CALLER = '''\
     async def aclose(self, *, cancel: bool = False) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, kind: object, *error: object) -> None: ...
-    def __del__(self, finalizing: Callable[[], bool] = ...) -> None: ...
 '''
 # What an overload says of options of which the result's type depends.
 BATCH = {False: "batch: None = None", True: "batch: int | Batch"}
@@ -93,10 +89,17 @@ def function_type(is_async: bool, batched: bool) -> str:
     return f"{'_AsyncCall' if is_async else '_Call'}[{gets}, {gives}]"
 
 
-def listed(options: Sequence[Option], batched: bool, returns: bool, indent: str) -> list[str]:
+def listed(function: object, batched: bool, returns: bool, indent: str) -> list[str]:
+    """Lines with the options of a map or a Caller."""
     own = {"batch": BATCH[batched], "errors": ERRORS[returns]}
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    options = [
+        own.get(one.name, f"{one.name}: {one.annotation} = {shown(one.default)}".replace("'", '"'))
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY
+    ]
     lines, line = [], indent
-    for one in [own.get(one.name, f"{one.name}: {one.kind} = {shown(one.default)}") for one in options]:
+    for one in options:
         if len(line) + len(one) + 2 > WIDTH:
             lines.append(line)
             line = indent
@@ -117,8 +120,8 @@ def overload(name: str, is_async: bool, batched: bool, returns: bool, first_of_a
     first = f"    fn: {function_type(is_async, batched)}, items: {items}, *,"
     end = f") -> {result}[{'Outcome[_T, _R]' if returns else '_R'}]:"
     body = [end, *docstring(getattr(mapping, name))] if first_of_all else [f"{end} ..."]
-    options = OPTIONS if name == "concurrent_map" else LOOP_OPTIONS
-    return "\n".join(["@overload", f"def {name}(", first, *listed(options, batched, returns, "   "), *body])
+    options = listed(getattr(mapping, name), batched, returns, "   ")
+    return "\n".join(["@overload", f"def {name}(", first, *options, *body])
 
 
 def caller(name: str, methods: str) -> str:
@@ -126,7 +129,7 @@ def caller(name: str, methods: str) -> str:
     for batched, is_async in product((False, True), (True, False) if name == "Caller" else (True,)):
         lines += ["    @overload", "    def __init__("]
         lines += [f"        self: {name}[_T, _R], fn: {function_type(is_async, batched)}, *,"]
-        lines += [*listed(CALLER_OPTIONS, batched, False, "       "), "    ) -> None: ..."]
+        lines += [*listed(getattr(mapping, name), batched, False, "       "), "    ) -> None: ..."]
     return "\n".join([*lines, methods.rstrip("\n")])
 
 
