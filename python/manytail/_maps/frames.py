@@ -212,7 +212,7 @@ class Chunks(Iterator[list[Item]]):
             raise
         scheduler, key_of, size = self._driver.scheduler, self._frame.key_of, self._frame.size
         lanes, window = scheduler.lanes, scheduler.window
-        for row in rows:
+        for row in rows if lanes.lone is None else ():  # else the scheduler does
             try:
                 if key_of is not None:
                     row.key = key_of(row)

@@ -35,11 +35,6 @@ class ChunkWindow(Window):
         super().__init__(max_in_flight, calls_items)
         self._automatic, self.weighs, self._size_of = self.weighs, True, size_of
 
-    @property
-    def room(self) -> int:
-        """How many rows may come in, as the last step has said."""
-        return self._most - self.arrived
-
     def read_limit(self, to_run: int) -> int:
         if self._automatic:
             return super().read_limit(to_run)
@@ -77,8 +72,8 @@ class ChunkScheduler(Scheduler):
     def step(self, inbox: deque[Event], now: float) -> Effects:
         effects = super().step(inbox, now)
         window = self.window
-        if self.ahead and effects.read > window.arrived:
-            inbox.append([])  # the driver makes another step
+        if self.ahead and effects.read > window.arrived:  # what this step has emitted makes room, or a larger window
+            inbox.append(0)  # the driver makes another step
         if self.ahead or window.arrived > window.emitted:
             self.idle_since = None
         elif self.idle_since is None:
@@ -89,17 +84,35 @@ class ChunkScheduler(Scheduler):
 
     # ------------------------------------------------------------------------------------------------ rows come in
     def _arrived(self, items: list[Item]) -> None:
-        ahead = self.ahead
-        ahead.extend(items)
-        if ahead and self.window.room > 0:
-            super()._arrived([ahead.popleft() for _ in range(min(self.window.room, len(ahead)))])
-        if self._over is not None and not ahead:
-            super()._end_input(self._over)
+        if self._counted is not None and items:
+            self._counted = type(items[0])
+        self.ahead.extend(items)
 
     def _end_input(self, event: InputEnded) -> None:
         self._over = event
-        if not self.ahead:
-            super()._end_input(event)
+
+    def _tick(self) -> None:
+        """What has ended is emitted, and the next rows come in: all this in the step that starts their calls."""
+        super()._tick()
+        if self._line is not None:
+            self._emit_line(self._line)
+        ahead, window = self.ahead, self.window
+        if ahead and not self.halted:
+            room = window.read_limit(self._to_run()) - window.arrived
+            if room > 0:
+                self._let_in([ahead.popleft() for _ in range(min(room, len(ahead)))])
+        if self._over is not None and not ahead:
+            super()._end_input(self._over)
+            self._over = None
+
+    def _let_in(self, rows: list[Item]) -> None:
+        """Where there is only one lane, the rows get it here: a pass over all rows of a chunk, most of which are in no
+        cache of the processor, would take longer."""
+        lane = self.lanes.lone
+        if lane is not None:
+            for row in rows:
+                row.lane = lane
+        super()._arrived(rows)
 
     # ------------------------------------------------------------------------------------------------ rows go out
     @property
@@ -127,8 +140,11 @@ class ChunkScheduler(Scheduler):
 
     def pop(self, output: deque[Item]) -> Sequence[Item]:
         """Take the rows for an output. In the consumer's thread."""
+        window = self.window
+        if not window.has_weights:
+            return [output.popleft() for _ in range(min(len(output), self._most))]
         rows: list[Item] = []
-        size, window = 0, self.window
+        size = 0
         while output and len(rows) < self._most and size < OUTPUT_BYTES:
             row = output.popleft()
             rows.append(row)

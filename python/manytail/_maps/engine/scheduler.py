@@ -103,6 +103,8 @@ class Scheduler:
         self._breaker = next((stage for stage in stages if isinstance(stage, BreakerStage)), None)
         self._timed = rules.timeout is not None or rules.deadline is not None
         self.hands_ahead = not (self.stages or self._timed or rules.chooses or self.batched)
+        plain = self.hands_ahead and rules.order == "input" and not rules.delivers
+        self._counted: type | None = Item if plain else None  # what of which a success is only counted
         self.handed = 0  # calls
         self.resting = 0  # items
         self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, by when each is due
@@ -133,10 +135,7 @@ class Scheduler:
     def step(self, inbox: deque[Event], now: float) -> Effects:
         self._now = now
         effects = self._effects = Effects()
-        handlers = self._handlers
-        while inbox:
-            event = inbox.popleft()
-            handlers[type(event)](event)
+        self._handle(inbox)
         if self._breaker is not None and self._breaker.opened:
             self._opened(self._breaker)
         self._tick()
@@ -156,9 +155,23 @@ class Scheduler:
             if window.grows and window.is_full:
                 self._grow()
             if not self.input_ended:
-                effects.read = window.read_limit(self.called() + self.lanes.waiting * self.rules.calls_items)
+                effects.read = window.read_limit(self._to_run())
         effects.wake_at = self._next_wake()
         return effects
+
+    def _handle(self, inbox: deque[Event]) -> None:
+        """Handle every event. Most are successes. Where these are only counted, they are handled here: a call of
+        `_succeeded` for each would take longer than all the rest of it."""
+        handlers, counted, ended = self._handlers, self._counted, 0
+        while inbox:
+            event = inbox.popleft()
+            if type(event) is counted:
+                event.done = True
+                self.finished += 1
+                ended += 1
+            else:
+                handlers[type(event)](event)
+        self.handed -= ended
 
     # ------------------------------------------------------------------------------------------------ items come and go
     def _arrived(self, items: list[Item]) -> None:
@@ -171,11 +184,9 @@ class Scheduler:
             for item in items:
                 item.lane.line.append(item)
         to_call = items
-        for item in items:
-            if item.error is not None or item.known:
-                to_call = [one for one in items if one.error is None and not one.known]
-                self._finish_uncalled([one for one in items if one.error is not None or one.known])
-                break
+        if uncalled := [item for item in items if item.error is not None or item.known]:
+            to_call = [item for item in items if item.error is None and not item.known]
+            self._finish_uncalled(uncalled)
         if self.expired:
             for item in to_call:
                 self._fail(item, self._deadline_exceeded())
@@ -187,6 +198,10 @@ class Scheduler:
     def called(self) -> int:
         """The items of calls that are handed."""
         return self.handed
+
+    def _to_run(self) -> int:
+        """Items that are called or may be."""
+        return self.called() + self.lanes.waiting * self.rules.calls_items
 
     def _admit(self, items: list[Item]) -> None:
         self.lanes.admit(items)
