@@ -119,7 +119,7 @@ FAULTS = [
     (Scheduler, "_cancel_overdue", "began + timeout > self._now", "False"),
     (Scheduler, "_fail", "self.halted = True", "pass"),
     (Scheduler, "_emit_done", "elif self.failing is None", "elif False"),
-    (Scheduler, "_emit_line", "line[0].done", "line[0]"),
+    (Scheduler, "_emit_line", "not item.done", "False"),
     (Scheduler, "_emit", "if self.rules.drops", "if False"),
     (Scheduler, "_end", "if self.handed and not self.ended", "if False"),
     (Scheduler, "_end", "if self._keeps:", "if False:"),

@@ -164,7 +164,7 @@ class Scheduler:
         `_succeeded` for each would take longer than all the rest of it."""
         handlers, counted, ended = self._handlers, self._counted, 0
         while inbox:
-            event = inbox.popleft()
+            event: Any = inbox.popleft()
             if type(event) is counted:
                 event.done = True
                 self.finished += 1
@@ -611,12 +611,13 @@ class Scheduler:
             self._emit([item])
 
     def _emit_line(self, line: deque[Item]) -> None:
-        if not (line and line[0].done):
-            return
-        emitted = []
-        while line and line[0].done:
-            emitted.append(line.popleft())
-        self._emit(emitted)
+        ready = 0
+        for item in line:
+            if not item.done:
+                break
+            ready += 1
+        if ready:
+            self._emit([line.popleft() for _ in range(ready)])
 
     def _emit(self, items: list[Item]) -> None:
         self.window.emitted += len(items)

@@ -33,7 +33,7 @@ from ..engine.window import LIGHT
 from ..errors import set_cause
 from ..outcomes import Quantiles, Stats
 
-SLACK = 32  # successes that may wait at most
+SLACK = 256  # successes that may wait at most
 
 
 def overdue(late: BaseException, error: BaseException | None) -> BaseException:
