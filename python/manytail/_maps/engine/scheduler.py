@@ -104,7 +104,7 @@ class Scheduler:
         self._timed = rules.timeout is not None or rules.deadline is not None
         self.hands_ahead = not (self.stages or self._timed or rules.chooses or self.batched)
         plain = self.hands_ahead and rules.order == "input" and not rules.delivers
-        self._counted: type | None = Item if plain else None  # what of which a success is only counted
+        self._counted: Any = Item if plain else None  # what of which a success is only counted
         self.handed = 0  # calls
         self.resting = 0  # items
         self._running: dict[Call, float] = {}  # where calls are timed: those that are handed, by when each is due
@@ -164,7 +164,7 @@ class Scheduler:
         `_succeeded` for each would take longer than all the rest of it."""
         handlers, counted, ended = self._handlers, self._counted, 0
         while inbox:
-            event: Any = inbox.popleft()
+            event = inbox.popleft()
             if type(event) is counted:
                 event.done = True
                 self.finished += 1
