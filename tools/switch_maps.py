@@ -34,6 +34,7 @@ GONE = [
 
 # Tests within a file that ask for the inside of the old package.
 DROPPED = {
+    "tests/shared/test_waits.py": ["test_a_file_system_without_what_sqlite_needs_is_refused_at_once"],
     "tests/arrow/test_runner.py": ["test_a_row_that_finishes_while_others_are_handled_is_not_forgotten"],
 }
 

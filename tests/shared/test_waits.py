@@ -641,9 +641,8 @@ int fcntl64(int fd, int command, ...) {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a library is put before that of C")
-@pytest.mark.parametrize("module", ["manytail", "manytail._maps.database.shared"])
 @pytest.mark.parametrize(("lack", "said"), [("memory", "share files in memory"), ("locks", "lock files")])
-def test_a_file_system_without_what_sqlite_needs_is_refused_at_once(lack, said, module, tmp_path):
+def test_a_file_system_without_what_sqlite_needs_is_refused_at_once(lack, said, tmp_path):
     """As a mounted share may be: the calls fail in a library that stands before that of C."""
     (tmp_path / "lacking.c").write_text(LACKING)
     library = tmp_path / "lacking.so"
@@ -651,7 +650,7 @@ def test_a_file_system_without_what_sqlite_needs_is_refused_at_once(lack, said, 
     script = f"""
 import os, subprocess, sys
 code = '''
-from {module} import Shared
+from manytail import Shared
 try:
     Shared({str(tmp_path / "a.db")!r}, "a", outage_timeout=1_000.0).remembered()
 except ValueError as error:

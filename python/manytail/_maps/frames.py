@@ -19,8 +19,8 @@ from manytail._progress import Meter
 from manytail._timings import now
 
 from .database.connection import Link
-from .database.kinds import Away, database_of
-from .database.shared import Shared, read
+from .database.kinds import Away
+from .database.shared import Shared, database_of
 from .engine.batched import BatchScheduler
 from .engine.chunks import OUTPUT_BYTES, ChunkBatchScheduler, ChunkScheduler
 from .engine.item import Batch, Call, Item, Kind, Verdict
@@ -321,7 +321,7 @@ def is_file(shared: Shared) -> bool:
 
 def ask_database(where: str) -> tuple[str, str]:
     """How the database is shown, and why it does not answer; empty: it does. ValueError, ImportError: of `where`."""
-    found = database_of(read(where))
+    found = database_of(where)
     link = Link(found, wait=10)
     try:
         link.run(lambda transaction: transaction.value("SELECT 1"), writes=False)

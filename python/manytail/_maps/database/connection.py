@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from manytail._lifecycle import after_fork_in_child
 from manytail._sync import Held
 
-from .kinds import Away, Database, Locked, Patience
+from .kinds import Away, Database, Locked, Patience, scrub
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Link:
     def run(
         self, work: Callable[[Transaction], T], writes: bool, give_up: Patience | None = None, is_long: bool = False
     ) -> T:
-        """Run `work` in one transaction. Raises what the database means by an error (`Database.meaning`), and Away once
+        """Run `work` in one transaction. Raises what the database means by an error (`kinds`), and Away once
         `give_up` is set. is_long: a statement may take as long as it needs."""
         while True:
             with Held(self._using, USE_INTERVAL) as held:
@@ -108,7 +108,7 @@ class Link:
             result = work(Transaction(database, connection))
             connection.commit()
         except Exception as error:
-            meaning = database.meaning(error, database.scrub(error))
+            meaning = database.meaning(error, scrub(database, error))
             away = error if isinstance(error, Away) else meaning
             if (isinstance(away, Away) and not isinstance(away, Locked)) or not self._rolled_back():
                 self.drop()
@@ -156,36 +156,31 @@ class Link:
             except Exception:  # of a connection that is lost
                 continue
 
-    # ------------------------------------------------------------------------------------------------ forks
-    def pause(self) -> bool:
-        """Before a fork: close a connection to SQLite, when no thread uses it, and let none use it. False: that is not
-        so, for instance because this thread uses it."""
+    def pause(self) -> Held | None:
+        """Before a fork: close a connection to SQLite, when no thread uses it, and let none use it until what is
+        returned is left. None: that is not so, for instance because this thread uses it."""
         if self.database.forks or self._user == get_ident():
-            return False
+            return None
         held = Held(self._using, FORK_TIMEOUT)
         if not held.__enter__():
             held.__exit__()
-            return False
-        self._pause = held
+            return None
         self.drop()
-        return True
-
-    def go_on(self) -> None:
-        self._pause.__exit__()
+        return held
 
 
 _links: weakref.WeakValueDictionary[tuple[int, str, int], Link] = weakref.WeakValueDictionary()
 _linking = threading.Lock()
-_paused: list[Link] = []  # by the fork that goes on
+_paused: list[Held] = []  # links, by the fork that goes on
 
 
 def _before_fork() -> None:
-    _paused.extend(link for link in list(_links.values()) if link.pause())
+    _paused.extend(held for link in list(_links.values()) if (held := link.pause()) is not None)
 
 
 def _after_fork_in_parent() -> None:
     while _paused:
-        _paused.pop().go_on()
+        _paused.pop().__exit__()
 
 
 def _after_fork_in_child() -> None:

@@ -1,6 +1,29 @@
 """SQLite and PostgreSQL: what `where` names, how to connect, and what an error means. No thread, no lock.
 
-The statements stand in `statements`, in the SQL that both databases share. What differs is a class for each here.
+The statements stand in `statements`, in the SQL that both databases share. What differs is a class for each here, with
+the same members:
+
+    shown          what the database is, without secrets and options
+    secrets        every form in which a secret of it may appear in a message, the longest first
+    forks          a connection may be open in this process while it forks
+    key            names the database with its options, in any working directory; it may hold a password
+    connect        a new connection, within `wait` seconds
+    begin          begins a transaction; `wait` seconds without an answer count as an outage, and once `give_up` is set
+                   nothing waits for one
+    is_replaced    whether a connection leads to something else than a new one would
+    translated     a statement whose parameters are `?`, as the driver wants it
+    meaning        what an error of the driver means, whose text without secrets is `said`: Away, or an error for the
+                   user; None: it is no error of the driver
+
+and pieces of SQL:
+
+    clock          seconds since 1970
+    identity       of a column whose values the database makes
+    lock_rows      at the end of a SELECT: nobody else changes these rows before the end of the transaction
+    skip_locked    the same, and rows that somebody has locked are left out
+    tables         one row with the names of the tables that begin with manytail_, or None
+    lock_layout    one transaction at a time goes past it
+
 SQLite comes with Python. PostgreSQL needs psycopg 3, which is imported when a PostgreSQL database is named.
 
 Errors. `Away` stands for what waiting may solve: refused and lost connections, a server that starts or stops, a full
@@ -16,20 +39,14 @@ process that was stopped in the middle of one holds up nobody for longer. A serv
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import re
 import sqlite3
 import sys
-import tempfile
-from abc import ABC, abstractmethod
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
-
-if sys.platform != "win32":
-    import fcntl
 
 EXPECTED = (
     "the path of a SQLite file, sqlite:///file.db, postgresql://user@host/database, env:NAME, "
@@ -59,54 +76,7 @@ class Patience(Protocol):
     def is_set(self) -> bool: ...
 
 
-class Database(ABC):
-    """A database that `where` names, and what is special about its kind."""
-
-    shown: str  # what it is, without secrets and options
-    forks = True  # a connection may be open in this process while it forks
-    secrets: tuple[str, ...] = ()  # every form in which a secret of it may appear in a message, the longest first
-    clock: str  # SQL: seconds since 1970
-    identity: str  # of a column whose values the database makes
-    lock_rows: str  # at the end of a SELECT: nobody else changes these rows before the end of the transaction
-    skip_locked: str  # the same, and rows that somebody has locked are left out
-    tables: str  # SQL: one row with the names of the tables that begin with manytail_, or None
-    lock_layout: str  # SQL: one transaction at a time goes past it
-
-    @abstractmethod
-    def key(self) -> str:
-        """What names this database with its options, in any working directory. It may hold a password."""
-
-    @abstractmethod
-    def connect(self, wait: int) -> Any:
-        """A new connection. wait: seconds that this may take."""
-
-    @abstractmethod
-    def begin(self, connection: Any, writes: bool, give_up: Patience | None, wait: float) -> None:
-        """Begin a transaction. give_up: once it is set, nothing waits for an answer. wait: seconds without an answer
-        that count as an outage."""
-
-    def is_replaced(self, connection: Any) -> bool:
-        """Whether the connection leads to something else than a new one would."""
-        return False
-
-    @abstractmethod
-    def translated(self, sql: str) -> str:
-        """A statement whose parameters are `?`, as the driver wants it."""
-
-    @abstractmethod
-    def meaning(self, error: Exception, said: str) -> BaseException | None:
-        """What an error of the driver means: Away, or an error for the user. `said`: its text without secrets. None: it
-        is no error of the driver."""
-
-    def scrub(self, error: BaseException) -> str:
-        """The message on one line, without secrets."""
-        said = " ".join(str(error).split())
-        for secret in self.secrets:
-            said = said.replace(secret, "***")
-        return said
-
-
-class Sqlite(Database):
+class Sqlite:
     """WAL, so that readers do not wait for writers. synchronous=NORMAL: records survive a process that is killed. After
     a power cut the last transactions may be missing: their results are paid for again.
 
@@ -114,6 +84,7 @@ class Sqlite(Database):
     another process had written in between."""
 
     forks = False
+    secrets: tuple[str, ...] = ()
     clock = "((julianday('now') - 2440587.5) * 86400.0)"
     identity = lock_rows = skip_locked = ""
     tables = "SELECT group_concat(name) FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 9) = 'manytail_'"
@@ -150,13 +121,8 @@ class Sqlite(Database):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.file = _identity_of(file)
-        except BaseException as error:
+        except BaseException:
             connection.close()
-            if isinstance(error, sqlite3.OperationalError) and (lack := _lack_of(file.parent)):
-                raise ValueError(
-                    f"where: {self.file!r}, on a file system{lack} (expected: a file on a local disk, or "
-                    "postgresql://user@host/database)"
-                ) from None
             raise
         return connection
 
@@ -203,39 +169,10 @@ def _identity_of(file: str | Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _lack_of(folder: Path) -> str:
-    """What the file system lacks that SQLite needs, or an empty string. It asks with a file of its own: closing the
-    database's would free the locks that this process has on it."""
-    try:
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        file.truncate(mmap.PAGESIZE)
-    except OSError:  # a full disk, missing rights
-        return ""
-    what = "share files in memory"
-    with closing(file):
-        try:
-            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
-            what = "lock files"
-            if sys.platform != "win32":
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return f"{_kind_of(folder)} that cannot {what}: {error.strerror}"
-    return ""
-
-
-def _kind_of(folder: Path) -> str:
-    """The name of the file system's kind, as far as the system tells it."""
-    try:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    except OSError:
-        return ""
-    inside = [each for each in mounts if folder.is_relative_to(each[1])]
-    return f" ({max(inside, key=lambda each: len(each[1]))[2]})" if inside else ""
-
-
-class Postgresql(Database):
+class Postgresql:
     """PostgreSQL through psycopg 3. A server that is cut off is noticed within some 20 s."""
 
+    forks = True
     clock = "extract(epoch FROM clock_timestamp())::float8"
     identity = " GENERATED BY DEFAULT AS IDENTITY"
     lock_rows = " FOR UPDATE"
@@ -304,6 +241,9 @@ class Postgresql(Database):
         said = "".join(f"; SET LOCAL {name} = {seconds * 1_000:.0f}" for name, seconds in limits.items())
         connection.execute(f"BEGIN{said}", prepare=False)  # as one message, which cannot be prepared
 
+    def is_replaced(self, connection: Any) -> bool:
+        return False
+
     def translated(self, sql: str) -> str:
         return sql.replace("%", "%%").replace("?", "%s")
 
@@ -327,6 +267,17 @@ class Postgresql(Database):
         return RuntimeError(f"shared: the database says: {said}")
 
 
+Database = Sqlite | Postgresql
+
+
+def scrub(database: Database, error: BaseException) -> str:
+    """The message on one line, without secrets."""
+    said = " ".join(str(error).split())
+    for secret in database.secrets:
+        said = said.replace(secret, "***")
+    return said
+
+
 def _secrets_of(url: str, options: dict[str, Any]) -> tuple[str, ...]:
     plain = {str(options[name]) for name in _SECRETS if options.get(name)}
     written = url.partition("://")[2].rpartition("@")[0].partition(":")[2]  # that of the query goes before it
@@ -335,7 +286,7 @@ def _secrets_of(url: str, options: dict[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(forms - {""}, key=len, reverse=True))
 
 
-def database_of(where: str) -> Database:
+def database_named(where: str) -> Database:
     """The database that a path or a URL names. ValueError: it cannot be used; the message does not show it, because any
     part of it may be a password. ImportError: psycopg is missing."""
     scheme, is_url, rest = where.partition("://")

@@ -78,20 +78,6 @@ class LimitStore:
 
         return self._store.run(work, give_up=give_up)
 
-    def spent(self, limit: bytes) -> float:
-        """What ended calls have spent of a Budget, and what processes had reserved that died."""
-        clock = self._store.link.database.clock
-
-        def work(transaction: Transaction, name: int) -> float:
-            settled = "SELECT settled FROM manytail_limits WHERE name = ? AND limit_id = ?"
-            lost = (
-                "SELECT coalesce(sum(reserved), 0) FROM manytail_holds "
-                f"WHERE name = ? AND limit_id = ? AND expires_at <= {clock}"
-            )
-            return float(transaction.value(settled, (name, limit)) or 0) + float(transaction.value(lost, (name, limit)))
-
-        return self._store.run(work, writes=False)
-
 
 def _locked(
     transaction: Transaction, name: int, limits: Sequence[bytes], terms: Mapping[bytes, Terms]

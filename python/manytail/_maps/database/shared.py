@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from manytail import _checks
 from manytail._lifecycle import begin
@@ -57,7 +57,7 @@ class Shared:
 
         ValueError, TypeError: bad arguments. ImportError: psycopg is not installed."""
         begin(self)
-        self._where = _checked(where)
+        self._where, self._database = _checked(where)
         if not isinstance(name, str):
             raise _checks.bad_type("name", name, "a str of 1 to 100 characters")
         if not 1 <= len(name) <= 100 or "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
@@ -100,7 +100,7 @@ class Shared:
         if found is None:
             from .statements import Store
 
-            store = Store(partial(read, self._where), self._name, self._max_age, self._outage_timeout)
+            store = Store(partial(database_of, self._where), self._name, self._max_age, self._outage_timeout)
             found = self._stores.setdefault(os.getpid(), store)  # atomic: two threads get the same
         return found
 
@@ -110,14 +110,11 @@ class Shared:
 
     def _has_literal_password(self) -> bool:
         """Whether a pickle of this contains a password."""
-        if callable(self._where) or self._where.startswith("env:"):
-            return False
-        return bool(_database(self._where).secrets)
+        return self._database is not None and bool(self._database.secrets)
 
     def _is_file(self) -> bool:
         """Whether it is a file of SQLite, as far as that is known here."""
-        where = self._where
-        return not callable(where) and not where.startswith("env:") and "://" not in where
+        return self._database is not None and not self._database.forks
 
     def __repr__(self) -> str:
         where = getattr(self, "_where", None)
@@ -126,54 +123,40 @@ class Shared:
         if callable(where):
             said = f"<callable {getattr(where, '__qualname__', type(where).__qualname__)}>"
         else:
-            said = repr(where if where.startswith("env:") else _database(where).shown)
+            said = repr(where if self._database is None else self._database.shown)
         return f"Shared({said}, {self._name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (type(self), self._where, self._name, self._max_age, self._codec, self._outage_timeout)
+        options = {"max_age": self._max_age, "codec": self._codec, "outage_timeout": self._outage_timeout}
+        return partial(type(self), **options), (self._where, self._name)
 
 
-def read(where: str | Callable[[], str]) -> str:
-    """The path or URL, in this process. ValueError: the environment variable of `env:NAME` is not set here."""
+def database_of(where: str | Callable[[], str]) -> Database:
+    """The database that `where` names in this process. ValueError: it names none, or the environment variable of
+    `env:NAME` is not set here."""
+    from .kinds import database_named  # imports sqlite3
+
     if callable(where):
         found = where()
         if not isinstance(found, str):
             raise TypeError(f"where: the callable returned a {type(found).__qualname__} (expected: a str)")
-        return found
-    if where.startswith("env:"):
-        found = os.environ.get(where.removeprefix("env:"), "")
-        if not found:
-            raise ValueError(
-                f"where: {where!r} is not set in this process (expected: an environment variable that holds a path or "
-                "a URL)"
-            )
-        return found
-    return where
+        return database_named(found)
+    if not where.startswith("env:"):
+        return database_named(where)
+    if not (found := os.environ.get(where.removeprefix("env:"), "")):
+        raise ValueError(
+            f"where: {where!r} is not set in this process (expected: an environment variable that holds a path or a "
+            "URL)"
+        )
+    return database_named(found)
 
 
-def _remake(
-    kind: type[Shared],
-    where: str | Callable[[], str],
-    name: str,
-    max_age: float | None,
-    codec: Any,
-    outage_timeout: float,
-) -> Shared:
-    return kind(where, name, max_age=max_age, codec=codec, outage_timeout=outage_timeout)
-
-
-def _database(where: str) -> Database:
-    """The database that it names. Imports sqlite3."""
-    from .kinds import database_of
-
-    return database_of(where)
-
-
-def _checked(where: Any) -> str | Callable[[], str]:
+def _checked(where: Any) -> tuple[str | Callable[[], str], Database | None]:
+    """What to keep of `where`, and the database if it is known already."""
     if callable(where):
         if not _checks.accepts(where, 0):
             raise _checks.bad_type("where", where, "a callable without arguments that returns a path or a URL")
-        return where  # type: ignore[no-any-return]
+        return cast("Callable[[], str]", where), None
     path = os.fspath(where) if isinstance(where, str | os.PathLike) else None
     if not isinstance(path, str):  # it is not shown, because it may be a password
         expected = "a path, a URL, or a callable that returns one"
@@ -181,9 +164,10 @@ def _checked(where: Any) -> str | Callable[[], str]:
     if path is where and path.startswith("env:"):
         if not _VARIABLE.fullmatch(path):
             raise ValueError("where: 'env:' without the name of an environment variable (expected: env:NAME)")
-        return str(path)
+        return path, None
     # An absolute path is no URL.
-    return _database(path if path is where or not path else os.path.abspath(path)).key()
+    database = database_of(path if path is where or not path else os.path.abspath(path))
+    return database.key(), database
 
 
 def _check_codec(value: Any) -> Any:

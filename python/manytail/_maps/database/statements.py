@@ -30,7 +30,7 @@ from manytail._sync import Event
 from ..outcomes import SharedUnavailable
 from . import kinds
 from .connection import Link, Transaction, link_to
-from .kinds import Away, Locked, Patience
+from .kinds import Away, Database, Locked, Patience
 
 T = TypeVar("T")
 
@@ -59,12 +59,8 @@ _TABLES = (
 )
 
 
-class LayoutError(ValueError):
-    """The tables belong to another version of manytail."""
-
-
 def _missing(transaction: Transaction) -> list[str]:
-    """The tables that do not exist, as _TABLES has them. LayoutError: those that exist have another version, or one is
+    """The tables that do not exist, as _TABLES has them. ValueError: those that exist have another version, or one is
     missing that the others refer to: in a new one other names would get their results."""
     names = set((transaction.value(transaction.database.tables) or "").split(","))
     missing = [table for table in _TABLES if table.split()[0] not in names]
@@ -72,14 +68,14 @@ def _missing(transaction: Transaction) -> list[str]:
         return missing
     for table in missing:
         if table in _TABLES[:2]:
-            raise LayoutError(
+            raise ValueError(
                 f"shared: the table {table.split()[0]} is missing, and other tables manytail_* exist (expected: all of "
                 "them, or none)"
             )
     found = transaction.value("SELECT max(version) FROM manytail_layout")
     if found != VERSION:
         which = "a newer manytail" if found is not None and found > VERSION else "an older manytail"
-        raise LayoutError(
+        raise ValueError(
             f"shared: the tables have layout {found}, of {which} (expected: layout {VERSION}, or a database without "
             "tables manytail_*)"
         )
@@ -101,9 +97,9 @@ def _make_tables(transaction: Transaction) -> None:
 class Store:
     """The database, for one name, in this process. Opens nothing before it is used."""
 
-    def __init__(self, where: Callable[[], str], name: str, max_age: float | None, outage_timeout: float) -> None:
+    def __init__(self, where: Callable[[], Database], name: str, max_age: float | None, outage_timeout: float) -> None:
         self._where = where
-        self.name = self._name = name
+        self.name = name
         self._max_age = max_age
         self._outage_timeout = outage_timeout
         self._link: Link | None = None
@@ -114,7 +110,7 @@ class Store:
         """The connection. ValueError, ImportError: `where` cannot be used."""
         if self._link is None:  # two threads find the same one
             wait = max(2, math.ceil(min(self._outage_timeout, kinds.ANSWER_WAIT)))
-            self._link = link_to(kinds.database_of(self._where()), wait)
+            self._link = link_to(self._where(), wait)
         return self._link
 
     # ------------------------------------------------------------------------------------------------ transactions
@@ -166,10 +162,10 @@ class Store:
         """Make sure that the tables exist and that the name has a row."""
         _make_tables(transaction)
         find = "SELECT id FROM manytail_names WHERE name = ?"
-        found = transaction.value(find, (self._name,))
+        found = transaction.value(find, (self.name,))
         if found is None:
-            transaction.execute("INSERT INTO manytail_names (name) VALUES (?) ON CONFLICT DO NOTHING", (self._name,))
-            found = transaction.value(find, (self._name,))
+            transaction.execute("INSERT INTO manytail_names (name) VALUES (?) ON CONFLICT DO NOTHING", (self.name,))
+            found = transaction.value(find, (self.name,))
         return int(found)
 
     # ----------------------------------------------------------------------------------------- what belongs to the name

@@ -61,8 +61,7 @@ class Exchange:
 
     def __init__(self, shared: Any) -> None:
         self.requests = Requests(os.urandom(12), self.poke)
-        self._shared = shared
-        self._store: LimitStore | None = None
+        self._store = LimitStore(shared.store())
         self._owners: dict[ref[Owner], bool] = {}  # whether it is inline
         self._patience = Patience()  # of the thread
         self._serving = threading.Lock()  # of the thread that serves
@@ -125,13 +124,13 @@ class Exchange:
         finally:
             self._changed.set()  # a thread that began meanwhile may wait for an answer that came here
 
-    def spent(self, limit: bytes) -> float:
-        """What ended calls of all processes have spent of a Budget, those of this one included."""
+    def report(self, account: Any) -> None:
+        """Tell the database of that account, and hear what it says."""
+        run(partial(_open, account))
         try:
             self._exchange(True, not self._owners, self._patience)
         finally:
             self._changed.set()  # as in `work`
-        return self._limit_store().spent(limit)
 
     # ------------------------------------------------------------------------------------------------ the thread
     def _start(self) -> None:
@@ -167,11 +166,6 @@ class Exchange:
     def _is_over(self) -> bool:
         return not (self._owners or self.requests.calls or self.requests.open)
 
-    def _limit_store(self) -> LimitStore:
-        if self._store is None:
-            self._store = LimitStore(self._shared.store())
-        return self._store
-
     def _exchange(self, early: bool, returns: bool, patience: Any) -> None:
         """early: report also what is not due yet. returns: keep only what running calls hold."""
         with Held(self._working):
@@ -190,12 +184,12 @@ class Exchange:
         self, needs: dict[Any, float], calls: list[Any], returns: bool, patience: Any, now: float
     ) -> None:
         """What was told and answered is taken out of `needs` and `calls`."""
-        requests, store = self.requests, self._limit_store()
+        requests = self.requests
         keyed = any(account.of_key for account in needs)
         asks = [run(partial(account.report, need, returns, now)) for account, need in needs.items()]
         terms = {account.group: account.limit.terms for account in needs}
         sent = time.monotonic()
-        answers, at = store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
+        answers, at = self._store.exchange(requests.ahead, terms, asks, places_of(needs, calls), patience)
         arrived = time.monotonic()
         requests.took(arrived - sent)
         calls.clear()
@@ -206,7 +200,7 @@ class Exchange:
             run(partial(account.answered, answer, need, offset, arrived))
         if keyed and now >= self._drop_at:
             self._drop_at = now + DROP_AFTER
-            store.drop_idle(DROP_AFTER, patience)
+            self._store.drop_idle(DROP_AFTER, patience)
 
     def _break(self, error: BaseException) -> None:
         """All that use these limits fail."""
@@ -218,6 +212,10 @@ class Exchange:
             with suppress(Exception):  # of a handler of the user
                 text = "shared: what calls took of limits is not reported, and may stay reserved: %s"
                 _log.error(text, error, stacklevel=2)
+
+
+def _open(account: Any, wakes: list[Any]) -> None:
+    account.requests.open[account] = None
 
 
 _exchanges: WeakValueDictionary[Any, Exchange] = WeakValueDictionary()

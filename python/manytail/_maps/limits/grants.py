@@ -64,7 +64,7 @@ class Ask(NamedTuple):
 
 class Answer(NamedTuple):
     """granted: how much. Of a Rate: the slots from `begin` on. retry_at: when to ask again for what was refused; -inf:
-    nothing was; infinite: nobody knows. left: what a Budget can still spend. most: what this holder may keep of a
+    nothing was; infinite: nobody knows. settled: what is spent of a Budget. most: what this holder may keep of a
     Concurrency."""
 
     granted: float
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
     begin: float = -math.inf
     credit: float = 0.0  # seconds before now in which a slot may be
     retry_at: float = -math.inf
-    left: float = math.inf
+    settled: float = 0.0
     most: float = math.inf
     paused_until: float = -math.inf
 
@@ -195,19 +195,18 @@ class _Part:
         return self.is_budget or hold.expires_at > now
 
     def _most(self, now: float) -> float:
-        """What this holder may have of a Concurrency: while others wait, and where more is held than there is, because
-        a process could not renew its lease in time."""
+        """What this holder may have of a Concurrency while others wait, or while more is held than there is, because a
+        process could not renew its lease in time."""
         if self.is_rate or self.is_budget:
             return math.inf
         ours = self.holds.get(self.ask.holder, Hold()).reserved
         others = [hold for holder, hold in self.holds.items() if holder != self.ask.holder and hold.expires_at > now]
-        amount, held = self.terms.amount, sum(hold.reserved for hold in others)
-        most = amount - held if ours + held > amount * (1 + 3 * NEARLY) else math.inf
-        if any(hold.wanted for hold in others):
-            part = amount / (1 + len(others))
-            claims = [max(part, hold.wanted) if hold.wanted else min(part, hold.reserved) for hold in others]
-            most = min(most, amount - sum(claims))
-        return max(0.0, most)
+        amount, held = self.terms.amount, ours + sum(hold.reserved for hold in others)
+        if held <= amount * (1 + 3 * NEARLY) and not any(hold.wanted for hold in others):
+            return math.inf
+        part = amount / (1 + len(others))
+        claims = [max(part, hold.wanted) if hold.wanted else min(part, hold.reserved) for hold in others]
+        return max(0.0, amount - sum(claims))
 
     def start(self, now: float) -> float:
         """When the next slot of a Rate begins."""
@@ -248,12 +247,10 @@ class _Part:
             self.take(free, now)
 
     def answer(self, now: float) -> Answer:
-        left, most = math.inf, math.inf
+        settled = self.row.settled
         if self.is_budget:
-            over = sum(hold.reserved for hold in self.holds.values() if hold.expires_at <= now)
-            left = self.terms.amount - self.row.settled - over
-        elif not self.is_rate:
-            most = self._most(now)
+            settled += sum(hold.reserved for hold in self.holds.values() if hold.expires_at <= now)
         return Answer(
-            self.granted, self.terms, self.begin, self.slack, self.asked_again_at, left, most, self.row.paused_until
-        )
+            self.granted, self.terms, self.begin, self.slack, self.asked_again_at, settled, self._most(now),
+            self.row.paused_until,
+        )  # fmt: skip

@@ -23,7 +23,6 @@ Invariants
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -219,12 +218,10 @@ class Leased(Account):
 class LeasedTokens(Leased, Tokens):
     """The account of a shared Rate."""
 
-    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
-        super().lease_from(requests, limit_id, group, terms)
-        self._end = -math.inf  # of the lease
-        self._end_told = -math.inf  # the end of the last lease, by the database's clock
-        self._later: deque[tuple[float, float, float]] = deque()  # leases that come after it: begin, end, credit
-        self._size = 0.0  # what was asked for last
+    _end = -math.inf  # of the lease
+    _end_told = -math.inf  # the end of the last lease, by the database's clock
+    _later: tuple[tuple[float, float, float], ...] = ()  # leases that come after it: begin, end, credit
+    _size = 0.0  # what was asked for last
 
     def fits(self, cost: float, now: float) -> bool:
         """Turns to the next lease if this one has no room."""
@@ -235,7 +232,8 @@ class LeasedTokens(Leased, Tokens):
                 self._size = 0.0  # slots were lost
             if not self._later:
                 return False
-            self._tat, self._end, self._credit = self._later.popleft()
+            (self._tat, self._end, self._credit), *later = self._later
+            self._later = tuple(later)
         return True
 
     def _slot(self, now: float) -> float:
@@ -276,12 +274,13 @@ class LeasedTokens(Leased, Tokens):
         credit = answer.credit + GRACE if answer.credit else 0.0
         follows = abs(answer.begin - self._end_told) < ROUNDING
         if follows and self._later:
-            self._later[-1] = self._later[-1][0], self._later[-1][1] + length, self._later[-1][2]
+            *others, (first, end, before) = self._later
+            self._later = *others, (first, end + length, before)
         elif follows and self._tat <= self._end:
             self._end += length
             self._credit = max(self._credit, credit)
         else:
-            self._later.append((begin, begin + length, credit))
+            self._later += ((begin, begin + length, credit),)
         self._end_told = answer.begin + length
 
     def idle(self, now: float) -> bool:
@@ -291,14 +290,12 @@ class LeasedTokens(Leased, Tokens):
 class LeasedPermits(Leased, Permits):
     """The account of a shared Concurrency."""
 
-    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
-        super().lease_from(requests, limit_id, group, terms)
-        self.allotted = 0.0
-        self.valid_until = math.inf
-        self._most = math.inf  # what this process may keep while others wait
-        self._peak = 0.0  # the most that was reserved since the last report
-        self._told_at = -math.inf  # when the last report was made
-        self._backoff = 0.0
+    allotted = 0.0
+    valid_until = math.inf
+    _most = math.inf  # what this process may keep while others wait
+    _peak = 0.0  # the most that was reserved since the last report
+    _told_at = -math.inf  # when the last report was made
+    _backoff = 0.0
 
     def fits(self, cost: float, now: float) -> bool:
         most = min(self.allotted, self._most) + self._amount * NEARLY
@@ -362,31 +359,26 @@ class LeasedPermits(Leased, Permits):
 class LeasedSpending(LeasedPermits):
     """The account of a shared Budget."""
 
-    def lease_from(self, requests: Requests, limit_id: bytes, group: bytes, terms: Terms) -> None:
-        super().lease_from(requests, limit_id, group, terms)
-        self._left, self._left_until = math.inf, -math.inf  # what can still be spent, and how long that is known
+    settled = 0.0  # what ended calls of all processes have spent, as far as this one knows
+    _known_until = -math.inf  # how long that holds
 
     def is_stuck(self, cost: float, own: int, now: float) -> bool:
         return False  # other processes may give something back
 
     def never(self, cost: float, now: float) -> bool:
-        return now < self._left_until and cost > self._left + self._amount * NEARLY
+        return now < self._known_until and self.settled + cost > self._amount
 
     def end(self, cost: float, spent: float, now: float) -> bool:
         Permits.end(self, cost, spent, now)
         self.allotted -= spent
-        self._left -= spent
+        self.settled += spent
         self.spend(spent, now)
         self.report_by(now + self.requests.ahead)
         return True
 
     def accept(self, answer: Answer, offset: float, now: float) -> None:
         super().accept(answer, offset, now)
-        self._left, self._left_until = answer.left - self.spent, now + KNOWN_FOR
+        self.settled, self._known_until = answer.settled + self.spent, now + KNOWN_FOR
 
     def _renewed(self) -> None:
         return  # there is no lease
-
-    def known_spent(self) -> float:
-        """What ended calls have spent, as far as this process knows."""
-        return self.terms.amount - self._left if self._left < math.inf else 0.0

@@ -117,7 +117,7 @@ class Limit(Enterable):
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (type(self), self._arguments())
+        return partial(type(self), **self._arguments()), ()
 
     @initialised_repr
     def __repr__(self) -> str:
@@ -162,10 +162,6 @@ class Limit(Enterable):
 
     def _new_hold(self) -> Hold:
         return Hold(self, 1.0)
-
-
-def _settled(account: Any, wakes: list[Waiter]) -> float:
-    return account.settled  # type: ignore[no-any-return]
 
 
 def _use(account: Account, wakes: list[Waiter]) -> None:
@@ -234,10 +230,12 @@ class Budget(Limit):
 
     def used(self) -> float:
         """What ended calls have spent. Progress: a shared Budget asks its database, and waits."""
-        account: Any = self._account
         if self.exchange is not None:
-            return float(self.exchange.spent(account.limit_id))
-        return float(run(partial(_settled, account)))  # after the ends of calls that wait for the lock
+            self.exchange.report(self._account)
+        return float(run(self._settled))  # after the ends of calls that wait for the lock
+
+    def _settled(self, wakes: list[Waiter]) -> float:
+        return self._account.settled  # type: ignore[no-any-return]
 
     _kinds = Spending, LeasedSpending
 
@@ -245,9 +243,7 @@ class Budget(Limit):
         return kind(self, False, key, self.amount)
 
     def refusal(self, cost: float) -> BaseException:
-        account: Any = self._account
-        spent = account.settled if self.exchange is None else account.known_spent()
-        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {spent:g} is spent already")
+        return BudgetExceeded(f"{self}: a cost of {cost:g} does not fit; {self._account.settled:g} is spent already")
 
 
 class Concurrency(Limit):
@@ -286,10 +282,6 @@ def _checked_cost(cost: Any) -> Any:
     if not callable(cost) or not _checks.accepts(cost, 1):
         raise _checks.bad_type("cost", cost, "a callable that takes the item")
     return cost
-
-
-def _remake(kind: Any, arguments: dict[str, Any]) -> Any:
-    return kind(**arguments)
 
 
 def _begin_all() -> None:
