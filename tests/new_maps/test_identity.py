@@ -10,8 +10,9 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.counts import count
 
 from manytail._maps.results import identity
 from manytail.mapping import _codec, _idempotency
@@ -55,7 +56,15 @@ VALUES = st.recursive(
         st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(HASHABLE, inner)
         | st.builds(Point, st.integers(), inner) | st.builds(Tagged, inner, st.lists(st.text()))
     ),
+    max_leaves=count(8, 100),
 )  # fmt: skip
+EVERY_TYPE = [
+    None, True, 1, -(10**30), 1.5, -0.0, math.nan, math.inf, "a\u20ac\udc80", b"a\0", date.max, UUID(int=7),
+    timedelta.min, Decimal("-0E-7"), Decimal("sNaN7"), time(1, fold=1),
+    *(datetime(2026, 10, 25, 2, 30, tzinfo=zone) for zone in ZONES),
+    (), [[]], {}, {"b": (1,), 1: {None: Point(1, [Tagged(Point(2), ["a"])])}},
+]  # fmt: skip
+EXAMPLES = settings(max_examples=count(50, 200))
 
 
 def said(call: Any, *arguments: Any) -> Any:
@@ -66,6 +75,8 @@ def said(call: Any, *arguments: Any) -> Any:
         return type(error)
 
 
+@example(EVERY_TYPE)
+@EXAMPLES
 @given(VALUES)
 def test_keys_and_records_are_those_of_today(value):
     assert identity.stable(value) == _idempotency.encode(value)
@@ -83,6 +94,7 @@ def damaged(data: bytes) -> Any:
     )
 
 
+@EXAMPLES
 @given(st.binary(max_size=40) | VALUES.map(_codec.encode).flatmap(damaged))
 def test_any_bytes_are_read_as_today_or_refused(data):
     one, other = said(identity.decode, data), said(_codec.decode, data)
@@ -90,6 +102,7 @@ def test_any_bytes_are_read_as_today_or_refused(data):
     assert (one is ValueError) == (other is ValueError)
 
 
+@EXAMPLES
 @given(st.dictionaries(HASHABLE, SINGLE), st.randoms())
 def test_the_order_of_a_dict_counts_in_records_alone(value, random):
     shuffled = list(value.items())

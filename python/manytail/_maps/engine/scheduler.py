@@ -130,10 +130,11 @@ class Scheduler:
             Fail: self._fail_map, Stop: self._stop, Began: self._began,
         }  # fmt: skip
         self._now = 0.0
+        self._inbox: deque[Event] = deque()
         self._effects = Effects()
 
     def step(self, inbox: deque[Event], now: float) -> Effects:
-        self._now = now
+        self._now, self._inbox = now, inbox
         effects = self._effects = Effects()
         self._handle(inbox)
         if self._breaker is not None and self._breaker.opened:
@@ -175,6 +176,12 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------ items come and go
     def _arrived(self, items: list[Item]) -> None:
+        """Items that a reader has read one by one are handled together, and batches are formed of all of them."""
+        inbox = self._inbox
+        if inbox and type(inbox[0]) is list:
+            items = items.copy()
+            while inbox and type(inbox[0]) is list:
+                items += inbox.popleft()
         if self.deadline_at == math.inf and self.rules.deadline is not None:
             self.deadline_at = self._now + self.rules.deadline
         self.window.arrived += len(items)

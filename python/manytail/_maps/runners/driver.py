@@ -21,17 +21,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from types import MappingProxyType
+from typing import Any
 from weakref import WeakSet
 
 from manytail._sync import Held
 from manytail._timings import Timings
 
-from ..engine.events import Effects, Event, Fail, Failed, Recalled, Returned, Stop, Woken
-from ..engine.item import Call, Item, Kind, Lane
+from ..engine.events import Effects, Event, Fail, Failed, InputEnded, Recalled, Returned, Stop, Woken
+from ..engine.item import Batch, Call, Item, Kind, Lane
 from ..engine.scheduler import Scheduler
 from ..engine.window import LIGHT
 from ..errors import set_cause
 from ..outcomes import Quantiles, Stats
+from ..verdicts import Judge
 
 SLACK = 256  # successes that may wait at most
 
@@ -77,6 +79,9 @@ class Driver:
         self.wait_until = math.inf  # and how long, by `now`
         self.progress: Callable[[], object] | None = None  # reports where the map stands; set before the start
         self._lock = threading.Lock()
+        self._ready: deque[Call] = deque()  # calls that no worker has taken; threads have a queue instead
+        self._source: Any = None  # an input that never blocks
+        self._items_read = 0
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
         for stage in scheduler.stages:
             stage.connect(self._woken, self.fail)
@@ -213,8 +218,8 @@ class Driver:
         self.inbox.clear()
         if self.scheduler.error is None:
             self.scheduler.error = error
-        if not self.ended:
-            for stage in self.scheduler.stages:
+        for stage in () if self.ended else self.scheduler.stages:
+            with suppress(Exception):  # it may be this stage that has raised
                 stage.leave(self.now())
         self.ended = self.halted = True
         self.end()
@@ -247,6 +252,24 @@ class Driver:
         if self.scheduler.window.weighs and type(item.result) not in LIGHT:
             self.scheduler.window.weigh(item, item.result)
 
+    def batch_returned(self, batch: Batch, began: float, timings: Timings, judge: Judge) -> Returned:
+        """The call of a batch, which began then, has returned. Returns what the scheduler is told of it."""
+        event = judge.returned(batch)
+        for item, verdict in zip(batch.members, event.verdicts, strict=True):
+            if verdict is None:
+                timings.last_began(began, item.read)
+                self.weigh(item)
+        return event
+
+    def read_here(self, most: float) -> None:
+        """Read an input that never blocks, until so many items have been read in all."""
+        while self._source is not None and self._items_read < most:
+            items = self._source.take(int(most) - self._items_read)
+            self._items_read += len(items)
+            self.inbox.append(items or InputEnded(None))
+            if not items:
+                self._source = None
+
     def add_timings(self, timings: Timings) -> None:
         self._timings = (*self._timings, timings)
 
@@ -265,11 +288,13 @@ class Driver:
 
     def queued(self) -> int:
         """Calls that no worker has taken."""
-        raise NotImplementedError
+        return len(self._ready)
 
     def take_back(self) -> list[Call]:
         """Take back the calls that no worker has taken, in their order."""
-        raise NotImplementedError
+        calls = list(self._ready)
+        self._ready.clear()
+        return calls
 
     def cancel(self, call: Call, error: BaseException) -> None:
         """End a call that runs. It fails with that error, unless it has ended."""

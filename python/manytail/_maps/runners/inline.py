@@ -15,7 +15,6 @@ import math
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -63,14 +62,12 @@ class InlineDriver(Driver):
         super().__init__(scheduler, time.monotonic)
         self._call_with, self._judge = call_with, judge
         self._fills = scheduler.rules.chooses or scheduler.rules.calls_items > 1
-        self._calls: deque[Call] = deque()
         self._function: Callable[[Any], Any] | None = None  # from the first call on
         self._stack = ExitStack()  # closes the resource
         self.late: BaseException | None = None  # why the call that runs fails when it returns
         self._changed = Event()  # something was posted
         self._timer_at = math.inf
-        self._source: Iterator[list[Item]] | None = None
-        self._read_limit, self._items_read = 0.0, 0
+        self._read_limit = 0.0
         self._calls_in, self._reads_in = self.context.copy(), self.context.copy()
         self._report_at = math.inf  # when the next report of progress is due
         self._turn = threading.RLock()  # held by the thread that does the map's work
@@ -152,8 +149,8 @@ class InlineDriver(Driver):
             self._work()
         elif self._fills and self._may_read():
             self._read_one()
-        elif self._calls or (scheduler.lanes.waiting and self._step(starts=1)):
-            self._calls_in.run(self._make, self._calls.popleft())
+        elif self._ready or (scheduler.lanes.waiting and self._step(starts=1)):
+            self._calls_in.run(self._make, self._ready.popleft())
         elif self._may_read():
             self._read_one()
         elif len(self.output) < self.wanted and not self.ended and not self.inbox:
@@ -183,7 +180,7 @@ class InlineDriver(Driver):
             self._handle()
         finally:
             self.scheduler.allowed = 1
-        return bool(self._calls)
+        return bool(self._ready)
 
     def _handle(self) -> None:
         """As of Driver, but what is raised here is a signal handler's, and ends the map."""
@@ -199,7 +196,7 @@ class InlineDriver(Driver):
         items: list[Item] | None = None
         error = None
         try:
-            items = self._reads_in.run(next, self._source, None)  # type: ignore[arg-type]
+            items = self._reads_in.run(next, self._source, None)
         except BaseException as raised:
             error = raised
         for one in (error, *(item.error for item in items or ())):
@@ -286,15 +283,7 @@ class InlineDriver(Driver):
         """Nothing: `wait` looks."""
 
     def hand(self, calls: list[Call]) -> None:
-        self._calls.extend(calls)
-
-    def queued(self) -> int:
-        return len(self._calls)
-
-    def take_back(self) -> list[Call]:
-        calls = list(self._calls)
-        self._calls.clear()
-        return calls
+        self._ready.extend(calls)
 
     def cancel(self, call: Call, error: BaseException) -> None:
         """It has ended: this thread makes it."""

@@ -19,8 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 from typing import Any
@@ -29,7 +28,7 @@ from manytail._progress import INTERVAL
 from manytail._timings import Timings, now
 
 from ..engine.events import Fail, Failed, InputEnded, Missed
-from ..engine.item import Batch, Call, Item, Kind, Verdict
+from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from ..verdicts import Judge
 from .driver import Driver, overdue
@@ -66,7 +65,6 @@ class Coroutines(Driver):
 
     def _prepare(self) -> None:
         self.loop = None  # until it runs
-        self._ready: deque[Call] = deque()  # calls that no worker has taken
         self._running: dict[Call, Worker] = {}
         self._idle: list[asyncio.Future[None]] = []  # of workers that wait for a call
         self._tasks: set[asyncio.Task[None]] = set()  # the workers
@@ -106,16 +104,6 @@ class Coroutines(Driver):
         if self._cancels:
             self._cancel_all()
 
-    def _handle(self) -> None:
-        """As of Driver. If a signal handler of the caller's loop raises in a step, the scheduler cannot go on."""
-        try:
-            while self.inbox and not self.crashed:
-                self._carry_out(self.scheduler.step(self.inbox, self.now()))
-        except BaseException as error:
-            self.crash(error)
-        if self.crashed:
-            self.inbox.clear()
-
     def crash(self, error: BaseException | None) -> None:
         self._cancels = True
         super().crash(error)
@@ -151,13 +139,7 @@ class Coroutines(Driver):
         if not future.done():
             future.set_result(None)
 
-    def queued(self) -> int:
-        return len(self._ready)
-
-    def take_back(self) -> list[Call]:
-        calls = list(self._ready)
-        self._ready.clear()
-        return calls
+    queued, take_back = Driver.queued, Driver.take_back  # in a loop of the map's own thread, too
 
     def cancel(self, call: Call, error: BaseException) -> None:
         worker = self._running.get(call)
@@ -276,7 +258,7 @@ class Coroutines(Driver):
                 if worker.error is not None:  # it ignored its cancellation
                     self._raised(worker, call, worker.error)
                 elif batched:
-                    self._batch_returned(call, began)
+                    self.report_end(self.batch_returned(call, began, times, self._judge))
                 else:
                     times.last_began(began, call.read)
                     self.weigh(call)
@@ -323,14 +305,6 @@ class Coroutines(Driver):
             self.report_end(self._judge.failed(call, error, overdue=late is not None))
         return goes_on
 
-    def _batch_returned(self, batch: Batch, began: float) -> None:
-        event = self._judge.returned(batch)
-        for item, verdict in zip(batch.members, event.verdicts, strict=True):
-            if verdict is None:
-                self._times.last_began(began, item.read)
-                self.weigh(item)
-        self.report_end(event)
-
 
 async def _nothing(item: Any) -> None:
     """What is called by no worker."""
@@ -346,10 +320,9 @@ class LoopDriver(Coroutines):
         self._call_with, self._judge = call_with, judge
         self._prepare()
         self._changed: asyncio.Future[None] | None = None  # the consumer waits for it
-        self._source: Any = None  # an input that never blocks
         self._reader: asyncio.Task[None] | None = None
         self._may_read: asyncio.Future[None] | None = None  # the reader waits for it
-        self._read_limit, self._items_read = 0.0, 0
+        self._read_limit = 0.0
         self._reports: asyncio.TimerHandle | None = None  # the next report
         self._reads = False  # the reader is to be cancelled at the end: it does not close the input
 
@@ -360,10 +333,9 @@ class LoopDriver(Coroutines):
         self.loop = asyncio.get_running_loop()
         if hasattr(source, "take"):
             self._source = source
-        elif isinstance(source, Iterator):
-            self._reader = self.task(self._read_all(partial(self._read_some, source)))
         else:
-            self._reader = self.task(self._read_closing(source))
+            made = by_turns(source) if isinstance(source, Iterator) else source
+            self._reader = self.task(self._read_all(made))
         self.inbox.append(0)
         self.pump()
         if self.progress is not None:
@@ -454,68 +426,50 @@ class LoopDriver(Coroutines):
 
     def read(self, most: float) -> None:
         self._read_limit = most
-        while self._source is not None and self._items_read < most:
-            items = self._source.take(int(most) - self._items_read)
-            self._items_read += len(items)
-            self.inbox.append(items or InputEnded(None))
-            if not items:
-                self._source = None
+        self.read_here(most)
         if self._may_read is not None and self._items_read < most:
             self._wake(self._may_read)
 
     # ------------------------------------------------------------------------------------------------ the reader
-    async def _read_closing(self, source: Any) -> None:
-        async def read() -> bool:
-            return self._read_items(await anext(source, None))
-
+    async def _read_all(self, source: AsyncGenerator[list[Item]]) -> None:
+        assert self.loop is not None
+        error = None
         try:
             async with aclosing(source):
-                await self._read_all(read)
-        except BaseException as error:  # of its end
-            self._input_ended(error)
-
-    async def _read_some(self, source: Iterator[list[Item]]) -> bool:
-        """Read for one turn."""
-        began = now()
-        for _ in range(TURN):
-            if not self._read_items(next(source, None)):
-                return False
-            if self._items_read >= self._read_limit or now() - began > TURN_TIME:
-                break
-        await asyncio.sleep(0)
-        return True
-
-    def _read_items(self, items: list[Item] | None) -> bool:
-        """Returns False at the end of the input."""
-        if items is None:
-            return False
-        self._items_read += len(items)
-        self.inbox.append(items)
-        self.pump()
-        return True
-
-    async def _read_all(self, read: Callable[[], Awaitable[bool]]) -> None:
-        assert self.loop is not None
-        self._reads = True
-        try:
-            while not self.halted:
-                if self._items_read >= self._read_limit:
-                    self._may_read = self.loop.create_future()
-                    await self._may_read
-                elif not await read():
-                    break
-            self._input_ended(None)
-        except BaseException as error:
-            self._input_ended(error)
-        finally:
-            self._reads = False
-
-    def _input_ended(self, error: BaseException | None) -> None:
-        if isinstance(error, GeneratorExit) and self.is_lost():
-            raise error
+                self._reads = True
+                try:
+                    while not self.halted:
+                        if self._items_read >= self._read_limit:
+                            self._may_read = self.loop.create_future()
+                            await self._may_read
+                            continue
+                        items = await anext(source, None)
+                        if items is None:
+                            break
+                        self._items_read += len(items)
+                        self.inbox.append(items)
+                        self.pump()
+                        items = None  # a reader that waits keeps no item alive
+                finally:
+                    self._reads = False
+        except BaseException as raised:
+            if isinstance(raised, GeneratorExit) and self.is_lost():
+                raise
+            error = raised
         if not (self.halted or self.ended):
             self.inbox.append(InputEnded(error))
             self.pump()
+
+
+async def by_turns(source: Iterator[list[Item]]) -> AsyncGenerator[list[Item]]:
+    """The items of a plain iterable. The other tasks have their turn now and then."""
+    began = now()
+    for number, items in enumerate(source, 1):
+        yield items
+        del items
+        if number % TURN == 0 or now() - began > TURN_TIME:
+            await asyncio.sleep(0)
+            began = now()
 
 
 class OwnLoopDriver(Coroutines, ThreadDriver):

@@ -34,7 +34,7 @@ from manytail._timings import Timings
 from manytail.errors import Empty, ShutDown
 
 from ..engine.events import Fail, Failed, InputEnded, Missed
-from ..engine.item import Batch, Call, Item, Kind, Verdict
+from ..engine.item import Call, Item, Kind, Verdict
 from ..engine.scheduler import Scheduler
 from ..engine.window import LIGHT
 from ..outcomes import end_delivery
@@ -53,34 +53,15 @@ class Thread(threading.Thread):
 
 
 class Worker:
-    """A worker thread and, if calls have a time limit, its current call. If the call ends while another thread abandons
-    it, the first of `end` and `abandon` decides."""
+    """A worker thread. If calls have a time limit: `calls` is its current call, and whoever takes it out of there, the
+    worker when the call has ended or who abandons it, decides which of the two has happened."""
 
-    __slots__ = ("abandoned", "call", "lock", "thread")
+    __slots__ = ("abandoned", "calls", "thread")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.call: Call | None = None
-        self.abandoned = False
+        self.calls: dict[Call, bool] = {}
+        self.abandoned = False  # and it has found that out
         self.thread: Thread
-
-    def begin(self, call: Call) -> None:
-        with Held(self.lock):
-            self.call = call
-
-    def end(self) -> bool:
-        """The call has ended. Returns False if it was abandoned before."""
-        with Held(self.lock):
-            self.call = None
-            return not self.abandoned
-
-    def abandon(self, call: Call) -> bool:
-        """Returns False if the call has ended."""
-        with Held(self.lock):
-            if self.call is not call:
-                return False
-            self.abandoned, self.call = True, None
-            return True
 
 
 class ThreadDriver(Driver):
@@ -105,22 +86,18 @@ class ThreadDriver(Driver):
         self._wakeup = Event()
         self._timer_at = math.inf  # when the service thread has to make a step
         # The input.
-        self._source: Any = None  # one that never blocks
-        self._input_done = False  # it is exhausted, or the map has ended
-        self._blocking: Iterator[list[Item]] | None = None
+        self._blocking: Iterator[list[Item]] | None = None  # one that a reader reads
         self._reader: Thread | None = None
         self._may_read_more = Event()
         self._taken_all = Event()  # the consumer takes nothing more. What reports waits for it, and for the next one
         self._no_more = Event()  # the map has ended
         self._read_limit = 0.0  # items that may be read
-        self._items_read = 0  # items that were read
         # Workers.
         self._timed = scheduler.rules.timeout is not None or scheduler.rules.deadline is not None
         self._paced = any(stage.paces for stage in scheduler.stages)
-        self._timed_calls: dict[Call, Worker] = {}  # those that run
-        self._worker_count = 0  # without abandoned ones
+        self._workers: list[Worker] = []  # without abandoned ones
         self._started = 0  # workers, for their names
-        self._abandoned: list[Worker] = []
+        self._abandoned: list[Thread] = []  # that ran out of the time of one call
         self._late_times = Timings()  # of abandoned calls
         self.add_timings(self._late_times)
         self._left: list[Thread] = []  # of calls that were abandoned, also at the deadline
@@ -225,47 +202,38 @@ class ThreadDriver(Driver):
             return calls
 
     def cancel(self, call: Call, error: BaseException) -> None:
-        worker = self._timed_calls.get(call)
-        if worker is None or not worker.abandon(call):
+        worker = next((one for one in self._workers if call in one.calls), None)
+        if worker is None or worker.calls.pop(call, None) is None:
             return  # the call has ended, or its worker has not begun it and sees in _begin that the deadline has passed
         end_delivery(call.delivery)
         self._late_times.ended(call.began)
-        del self._timed_calls[call]
-        self._worker_count -= 1
+        self._workers.remove(worker)
         self._threads.remove(worker.thread)
         self._left = [*(thread for thread in self._left if thread.is_alive()), worker.thread]
         self._count_ended()
         if self.scheduler.expired:  # of the map: there is no retry to decide on, and no call for another thread
-            self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
+            self._fail_overdue(call, error)
             return
-        self._abandoned = [one for one in self._abandoned if one.thread.is_alive()]
-        self._abandoned.append(worker)
-        if len(self._abandoned) > self.scheduler.rules.workers:
-            self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
-            seconds, most = self.scheduler.rules.timeout, self.scheduler.rules.workers
-            text = f"timeout: {len(self._abandoned)} calls still run after {seconds} s"
-            text += f" (expected: at most workers, {most})"
+        self._abandoned = [one for one in self._abandoned if one.is_alive()]
+        self._abandoned.append(worker.thread)
+        most = self.scheduler.rules.workers
+        if len(self._abandoned) > most:
+            self._fail_overdue(call, error)
+            text = f"timeout: {len(self._abandoned)} calls still run after {self.scheduler.rules.timeout} s"
             self.halted = True
-            self.inbox.appendleft(Fail(RuntimeError(text)))
+            self.inbox.appendleft(Fail(RuntimeError(f"{text} (expected: at most workers, {most})")))
         elif not self._add_worker((call, error)):  # that thread runs the user's `on` and `backoff`, which may be slow
-            self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
+            self._fail_overdue(call, error)
+
+    def _fail_overdue(self, call: Call, error: BaseException) -> None:
+        self.inbox.append(Failed(call, Verdict(Kind.FAIL, error=error, timed_out=True)))
 
     def read(self, most: float) -> None:
         if self._source is not None:
-            self._read_here(most)
+            self.read_here(most)
         elif most > self._read_limit:
             self._read_limit = most
             self._may_read_more.set()
-
-    def _read_here(self, most: float) -> None:
-        while not self._input_done and self._items_read < most:
-            items = self._source.take(int(most) - self._items_read)
-            if not items:
-                self._input_done = True
-                self.inbox.append(InputEnded(None))
-                return
-            self._items_read += len(items)
-            self.inbox.append(items)
 
     def set_timer(self, at: float) -> None:
         if at < self._timer_at:
@@ -274,7 +242,6 @@ class ThreadDriver(Driver):
 
     def end(self) -> None:
         self._queue.shutdown(immediate=True)
-        self._input_done = True
         self._wakeup.set()
         self._may_read_more.set()
         self._no_more.set()
@@ -373,24 +340,27 @@ class ThreadDriver(Driver):
         del error, source  # the traceback of the error refers to this frame: that would be a cycle
 
     # ------------------------------------------------------------------------------------------------ workers
+    @property
+    def _worker_count(self) -> int:
+        return len(self._workers)
+
     def _add_worker(self, overdue: tuple[Call, BaseException] | None = None) -> bool:
         """overdue: a call that was abandoned, and why: the new worker reports it first. Returns False if the system
         cannot start another thread: the map fails, and calls that run end as those of every map that fails."""
         worker = Worker()
-        self._worker_count += 1
         self._started += 1
         with Held(self._count_lock):
             self._unfinished += 1
         try:
             worker.thread = self._start_thread(partial(self._work, worker, overdue), f"manytail-worker-{self._started}")
-            self._threads.append(worker.thread)
         except RuntimeError as error:
-            self._worker_count -= 1
             self._count_ended()
             error.add_note(f"manytail: after {self._started - 1} worker threads (workers={self.scheduler.allowed})")
             self.halted = True
             self.inbox.appendleft(Fail(error))
             return False
+        self._workers.append(worker)
+        self._threads.append(worker.thread)
         return True
 
     def _work(self, worker: Worker, overdue: tuple[Call, BaseException] | None) -> None:
@@ -451,7 +421,8 @@ class ThreadDriver(Driver):
                     return
                 item.result = result
                 if batched:
-                    self._returned(item, timings)  # type: ignore[arg-type]
+                    began = timings.end_attempt()
+                    self.report_end(self.batch_returned(item, began, timings, self._judge))  # type: ignore[arg-type]
                     continue
                 if weighs and type(result) not in LIGHT:
                     weigh(item, result)  # type: ignore[arg-type]
@@ -463,16 +434,14 @@ class ThreadDriver(Driver):
     def _begin(self, worker: Worker, call: Call) -> bool:
         """A timed call begins. Returns False if the deadline of the map has passed: the call is not made."""
         call.began = self.now()
-        worker.begin(call)
-        self._timed_calls[call] = worker
-        if not self.scheduler.expired:
-            return True
-        self._end_timed(worker, call)
-        return False
+        worker.calls[call] = True
+        return not self.scheduler.expired or not self._end_timed(worker, call)
 
-    def _end_timed(self, worker: Worker, call: Call) -> bool:
-        """Returns False if the call was abandoned before. Its result is discarded."""
-        return worker.end() and self._timed_calls.pop(call, None) is worker
+    @staticmethod
+    def _end_timed(worker: Worker, call: Call) -> bool:
+        """Returns False if the call was abandoned before. Its result is discarded, and the thread ends."""
+        worker.abandoned = worker.calls.pop(call, None) is None
+        return not worker.abandoned
 
     def _pump_only(self) -> None:
         self.pump()
@@ -490,11 +459,3 @@ class ThreadDriver(Driver):
             if not self.inbox:
                 break
         return taken[0] if taken else None
-
-    def _returned(self, batch: Batch, timings: Timings) -> None:
-        began, event = timings.end_attempt(), self._judge.returned(batch)
-        for item, verdict in zip(batch.members, event.verdicts, strict=True):
-            if verdict is None:
-                timings.last_began(began, item.read)
-                self.weigh(item)
-        self.report_end(event)
