@@ -1,8 +1,8 @@
 """Puts the new maps in the place of the old ones, in the worktree where it is started. It may be repeated at any commit.
 
-    python tools/switch_maps.py && python setup.py -q build_ext --inplace
+    .venv/bin/python tools/switch_maps.py
 
-What it does is one commit's worth of changes, uncommitted. A text that it replaces and does not find is an error: then
+It builds the modules, writes the stub and the pages that are made of docstrings. What it does is one commit's worth of changes, uncommitted. A text that it replaces and does not find is an error: then
 this file and the tree do not fit, and one of them has to be changed. The landing of the switch deletes this file.
 """
 # ruff: noqa: E501
@@ -11,6 +11,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path.cwd()
@@ -29,7 +30,7 @@ MODULES = {
 
 # Tests of the inside of the old package. What the contract says of the same is tested by what stays, or by INSIDE.
 GONE = [
-    "tests/simulation", "tests/support/new_maps.py",
+    "tests/simulation", "tests/support/new_maps.py", "docs/design/new-maps.md",
 ]  # fmt: skip
 
 # Tests within a file that ask for the inside of the old package.
@@ -68,6 +69,9 @@ def move() -> None:
             text = file.read_text()
             moved = text.replace("manytail._maps", "manytail.mapping").replace("manytail/_maps", "manytail/mapping")
             moved = moved.replace("tests/new_maps", INSIDE).replace("new_maps.", "maps_inside.")
+            moved = moved.replace('-m new_maps', '-m maps_inside').replace('prog="new_maps"', 'prog="maps_inside"')
+            if file.suffix == ".py":
+                moved = moved.replace("tests/simulation", INSIDE)
             if moved != text:
                 file.write_text(moved)
 
@@ -92,12 +96,11 @@ def package() -> None:
         '        if not self.in_tree:\n            self.extensions = [module for module in self.extensions if "._maps." not in module.name]\n', ""))  # fmt: skip
     edit("Makefile", ("\t$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits) \\\n", ""), (
         "python/manytail/_maps/limits/", "python/manytail/mapping/limits/"), ("cd tests && ../$(BIN)/python -m simulation --seeds=$(SEEDS) $(ARGS)",
-        "cd tests && ../$(BIN)/python -m maps_inside.world --seeds=$(SEEDS) $(ARGS)"), ("(tests/simulation)", f"({INSIDE})"),
-        ("--ignore=tests/simulation ", ""))  # fmt: skip
-    edit("tools/platforms/common.py", ('"simulation"', '"maps_inside"'))
+        "cd tests && ../$(BIN)/python -m maps_inside --seeds=$(SEEDS) $(ARGS)"), ("(tests/simulation)", f"({INSIDE})"),
+        ("--ignore=tests/simulation ", ""), ("tests/new_maps/test_%.py", f"{INSIDE}/test_%.py"))  # fmt: skip
+    edit("tools/platforms/common.py", ('"simulation"', '"maps_inside"'), (": none of `_maps`.", "."), (
+        "sum('._maps.' not in module.name for module in all)", "len(all)"))  # fmt: skip
     edit("tools/stubtest_allowed.txt", ("manytail.mapping._types.", "manytail.mapping.outcomes."))
-    for tool in ("tools/docs_pages.py", "tools/mapping_stub.py"):
-        edit(tool, ("manytail.mapping._options", "manytail.mapping.options"))
     stub = ROOT / "tools/mapping_stub.py"
     stub.write_text(stub_names(stub.read_text()))
     edit("python/manytail/mapping/__init__.py", (
@@ -113,7 +116,48 @@ def package() -> None:
         shared.write_text(text)
 
 
+def docs() -> None:
+    """The page about the scheduler of before becomes one about the maps; `tools/switch` has it."""
+    git("rm", "-q", "docs/design/mapping.md")
+    git("mv", "tools/switch/mapping.md", "docs/design/mapping.md")
+    edit("mkdocs.yml", ("      - The maps built anew: design/new-maps.md\n", ""))
+    edit("docs/troubleshooting.md", (
+        "`RuntimeError: fn calls its own Caller and would wait for itself (expected: submit, or more workers)`",
+        "`RuntimeError: a call from inside fn that would wait for itself (expected: submit)`"), (
+        "`fn` of a Caller calls the same Caller while all workers are busy.", "`fn` of a Caller calls the same Caller."), (
+        "`ValueError: results already executing: next() runs in another thread, or was interrupted by this call`",
+        "`ValueError: generator already executing`"))  # fmt: skip
+    page = ROOT / "docs/design/reliability.md"
+    head, rest = page.read_text().split("## The scheduler of maps keeps its promises\n", 1)
+    _, rest = rest.split("\n## Random maps and random calls", 1)
+    new = (ROOT / "tools/switch/reliability.md").read_text()
+    page.write_text(f"{head}{new}\n## Random maps and random calls{rest}")
+    edit("tests/mutants.toml", (
+        """"the timer of a dropped map goes on" = "[-        self._timer.close()\\n-]"
+""", """"a dropped map goes on" = '''
+whatever the reason: an error, its end, the collector.\"\"\"
+        [-self.stop(keeps=False)-]{+pass+}'''
+"""), (
+        """        if self.interrupts_itself()[-:
+            return-]{+ or "_joined" in vars(self):
+            return
+        self._joined = True+}""", """by a function or the input of the same map (expected: by another thread)")
+        {+if driver.closed:
+            return
+        +}driver.stop(keeps=False)"""))  # fmt: skip
+    git("rm", "-rqf", "tools/switch")
+    git("rm", "-qf", "tools/switch_maps.py")
+
+
 def tests() -> None:
+    edit("tests/typing/test_hover.py", ("from manytail import _maps\n", "from manytail import mapping\n"), (
+        "getattr(_maps, name)", "getattr(mapping, name)"), ("_of_the_maps_that_are_built_anew", ""))  # fmt: skip
+    edit("tests/packaging/test_wheel.py", (
+        'PLAIN += ["mapping/_ledger", "mapping/_limits"]',
+        'PLAIN += [f"mapping/limits/{name}" for name in ("blocks", "leases", "ledger", "sections")]'))  # fmt: skip
+    # `fatal` as a callable sees errors that fn raised, and a window of frames ends its growth at 256 MB, not 256 MiB.
+    edit("tests/arrow/test_map_arrow.py", ('errors="drop", fatal=lambda error: True', 'errors="drop", fatal=KeyError'))
+    edit("tests/arrow/test_runner.py", ("size = (1 << 20) - 64  # of", "size = 1_000_000  # of"))
     edit("tests/support/maps.py", ("from manytail.mapping._threads import Thread\n", ""), (
         '''    """Names of the threads of maps and Callers. Not those whose start was interrupted: `threading` lists them, and they
     never run."""
@@ -260,7 +304,15 @@ def renamed(text: str) -> str:
     )
 
 
+def made() -> None:
+    """What is made of the sources."""
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], check=True)
+    for tool in ("mapping_stub", "docs_pages"):
+        subprocess.run([sys.executable, f"tools/{tool}.py"], check=True)
+
+
 move()
 package()
 tests()
-print("switched; build_ext is next")
+docs()
+made()

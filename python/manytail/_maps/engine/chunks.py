@@ -62,7 +62,7 @@ class ChunkScheduler(Scheduler):
         self.window: ChunkWindow = ChunkWindow(rules.max_in_flight, rules.workers * rules.calls_items, size_of)
         self._handlers = Handlers(self._handlers)
         self._most = most
-        self.ahead: deque[Item] = deque()
+        self.ahead: Any = deque()
         self._over: InputEnded | None = None  # of the input, while rows wait in `ahead`
         self._popped = 0  # rows that the consumer has taken, or that were dropped
         self._bytes_out = 0  # of rows that were emitted
