@@ -102,7 +102,9 @@ def package() -> None:
         "sum('._maps.' not in module.name for module in all)", "len(all)"))  # fmt: skip
     edit("tools/stubtest_allowed.txt", ("manytail.mapping._types.", "manytail.mapping.outcomes."))
     stub = ROOT / "tools/mapping_stub.py"
-    stub.write_text(stub_names(stub.read_text()))
+    head, imports, rest = re.split(r"(from \._limits import.*?\n\n)", stub.read_text(), maxsplit=1, flags=re.DOTALL)
+    found = re.findall(r"^from .*?(?:\(.*?\)|[^(]*?)\n", stub_names(imports), re.DOTALL | re.MULTILINE)
+    stub.write_text(head + "".join(sorted(found)) + "\n" + rest)
     edit("python/manytail/mapping/__init__.py", (
         re.search(r'"""The maps, built anew.*?\n\n', (OLD / "__init__.py").read_text(), re.DOTALL)[0],
         '"""Call a slow function on every item of an iterable, many calls at once, in order, within limits.\n\n',

@@ -1,4 +1,4 @@
-"""Breakers, rates, costs and budgets in real threads and loops. What they promise about time is in tests/simulation."""
+"""Breakers, rates, costs and budgets in real threads and loops. Promises about time are tested in tests/simulation."""
 
 import asyncio
 import sys
