@@ -143,7 +143,8 @@ whatever the reason: an error, its end, the collector.\"\"\"
         """        if self.interrupts_itself()[-:
             return-]{+ or "_joined" in vars(self):
             return
-        self._joined = True+}""", """by a function or the input of the same map (expected: by another thread)")
+        self._joined = True+}
+        self.locked(no_step)""", """by a function or the input of the same map (expected: by another thread)")
         {+if driver.closed:
             return
         +}driver.stop(keeps=False)"""))  # fmt: skip
