@@ -223,12 +223,16 @@ def _likeness(name: str, other: str) -> float:
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that refuses keywords that it does not know, with the nearest one that it does."""
-    names = tuple(inspect.signature(function).parameters)
+    """A function, or the __init__ of a class, that refuses keywords that it does not know, with the nearest option that
+    it does."""
+    parameters = inspect.signature(function).parameters.values()
+    options = tuple(one.name for one in parameters if one.default is not one.empty)
+    others = {one.name for one in parameters if one.default is one.empty}
+    shown_as = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
-        refuse_unknown(function.__name__, named, names)
+        refuse_unknown(shown_as, named.keys() - others, options)
         return function(*arguments, **named)
 
     return call

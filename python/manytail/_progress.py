@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import operator
 import os
 import sys
@@ -24,20 +25,26 @@ class Meter:
     """Makes reports of where a map stands, which `stats` says but for the rate and the seconds. Any thread may ask for
     one; one thread at a time has them shown."""
 
-    def __init__(self, stats: Callable[[], Any], show: Callable[[Any], None] = lambda seen: None) -> None:
+    def __init__(
+        self, stats: Callable[[], Any], show: Callable[[Any], None] = lambda seen: None, *, begun: bool = True
+    ) -> None:
+        """begun: whether the map has started. Otherwise it does when `begin` is called."""
         self._stats = stats
         self._show = show
         self._lock = threading.Lock()
-        self.begin()
+        self._begin = math.inf
+        self._seen: deque[tuple[float, int]] = deque([(math.inf, 0)])
+        if begun:
+            self.begin()
 
     def begin(self) -> None:
         """The map starts."""
         self._begin = time.monotonic()
-        self._seen: deque[tuple[float, int]] = deque([(self._begin, 0)])
+        self._seen = deque([(self._begin, 0)])
 
     def seen(self) -> Any:
         stats, now = self._stats(), time.monotonic()
-        return stats._replace(rate=self._rate(now, stats.done), seconds=now - self._begin)
+        return stats._replace(rate=self._rate(now, stats.done), seconds=max(0.0, now - self._begin))
 
     def sample(self) -> None:
         """Note how many items are done. For a map that nobody asks for reports, whose rate is known nevertheless."""

@@ -33,11 +33,11 @@ from functools import partial
 from os import PathLike
 from queue import SimpleQueue
 from textwrap import indent
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from manytail import _checks
-from manytail._lifecycle import after_fork_in_child
+from manytail._lifecycle import after_fork_in_child, refuse_copy
 from manytail._progress import Meter
 from manytail._sync import Condition, Event, Held, Mutex
 from manytail._timings import Timings, now
@@ -57,7 +57,7 @@ from .maps import Plan, concurrent_map, note_item, plan_of
 from .outcomes import Stats
 from .policies import Batch, Breaker, Retry
 from .runners.driver import Driver
-from .runners.loop import LoopDriver, OwnLoopDriver
+from .runners.loop import LoopDriver, OwnLoopDriver, running_loop
 from .runners.threads import ThreadDriver, Worker
 from .verdicts import Judge
 
@@ -545,6 +545,7 @@ class ThreadIntake(Intake, ThreadDriver):
             succeeded[0] += 1
             self._running.discard(item)
             self.settle_one(item)
+        del item  # an error refers to this frame: that would be a cycle
         if self.finishing:
             self.poke()
         return None
@@ -634,7 +635,7 @@ class LoopIntake(Intake, LoopDriver):
         self._closers: list[asyncio.Future[None]] = []  # those that wait for the end
 
     def start(self) -> None:  # type: ignore[override]
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         self.wake()
 
     def wake(self) -> None:
@@ -736,6 +737,7 @@ class Caller(Generic[_T, _R]):
     ('A', 'B')
     """
 
+    @_checks.names_options
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -855,6 +857,10 @@ class Caller(Generic[_T, _R]):
         driver.join()
         driver.callbacks.join()
 
+    def __reduce__(self) -> NoReturn:
+        why = "its workers and items are of this process"
+        refuse_copy(self, why, "share it between threads, and make another one in another process")
+
     def __enter__(self) -> Self:
         return self
 
@@ -910,6 +916,7 @@ class AsyncCaller(Generic[_T, _R]):
     in the event loop and does not block other tasks there.
     """
 
+    @_checks.names_options
     def __init__(
         self,
         fn: Callable[..., Awaitable[Any]],
@@ -989,6 +996,10 @@ class AsyncCaller(Generic[_T, _R]):
         if cancel:
             driver.stop(keeps=True)
         await driver.over()
+
+    def __reduce__(self) -> NoReturn:
+        why = "its items are of one event loop"
+        refuse_copy(self, why, "share it between tasks, and make another one in another loop or process")
 
     async def __aenter__(self) -> Self:
         return self

@@ -29,11 +29,11 @@ from functools import partial
 from itertools import count, islice
 from os import PathLike
 from types import CoroutineType
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from manytail import _checks
-from manytail._lifecycle import after_fork_in_child
+from manytail._lifecycle import after_fork_in_child, refuse_copy
 from manytail._progress import Meter, display_of
 from manytail._sync import Held
 from manytail._timings import now
@@ -75,6 +75,7 @@ NO_GIL = not getattr(sys, "_is_gil_enabled", lambda: True)()
 CHUNK = 64  # items that are read at a time of an input that never blocks
 
 
+@_checks.names_options
 def concurrent_map(
     fn: Callable[..., _R],
     items: Iterable[_T],
@@ -199,6 +200,7 @@ def concurrent_map(
     return Results(plan, items if type(items) in NEVER_BLOCK else iter(items))
 
 
+@_checks.names_options
 def aconcurrent_map(
     fn: Callable[..., Awaitable[_R]],
     items: Iterable[_T] | AsyncIterable[_T],
@@ -607,6 +609,9 @@ class Results(Iterator[_R]):
     def __next__(self) -> _R:
         return next(self._results)
 
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "a map runs once, in this process", "pass on a list of its results")
+
     def __enter__(self) -> Self:
         return self
 
@@ -764,6 +769,9 @@ class AsyncResults(AsyncIterator[_R]):
     def __aiter__(self) -> Self:
         return self
 
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self, "a map runs once, in this process", "pass on a list of its results")
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -896,8 +904,8 @@ async def reading(plan: Plan, scheduler: Scheduler, values: AsyncIterable[Any]) 
 def meter_of(plan: Plan, driver: Driver, values: Any) -> Meter:
     show = display_of(plan.options.progress, values)
     if show is None:
-        return Meter(driver.stats)
-    meter = Meter(driver.stats, show)
+        return Meter(driver.stats, begun=False)
+    meter = Meter(driver.stats, show, begun=False)
     driver.progress = meter.report
     return meter
 

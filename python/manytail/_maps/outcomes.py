@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from manytail import _checks
 from manytail._sync import Held
 from manytail._values import initialised_repr
 from manytail.errors import ManytailError
@@ -143,7 +144,7 @@ def _amount(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: {value!r} of type {type(value).__qualname__} (expected: a finite number >= 0)")
     if not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name}: {value!r} (expected: a finite number >= 0)")
+        raise _checks.bad_value(name, value, "a finite number >= 0")
     return float(value)
 
 
@@ -202,6 +203,13 @@ class Stats(NamedTuple):
     ran: Quantiles = NO_QUANTILES
     spent: Mapping[str, float] = MappingProxyType({})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _stats, (type(self), *self[:-1], dict(self.spent))  # a MappingProxyType has neither pickle nor copy
+
+
+def _stats(kind: type[Stats], *values: Any) -> Stats:
+    return kind._make([*values[:-1], MappingProxyType(values[-1])])
+
 
 class RetryLater(ManytailError):
     """Raised by fn when the other side says "not now" (429 or 503 with Retry-After): the item is deferred.
@@ -217,7 +225,7 @@ class RetryLater(ManytailError):
     __module__ = "manytail"
 
     def __init__(self, after: float = 1.0, message: str = "") -> None:
-        super().__init__(message or f"retry after {after!r} s")
+        super().__init__(message or f"retry after {_checks.shown(after)} s")
         self.after = after
         self.message = message
 

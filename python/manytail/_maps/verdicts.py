@@ -15,6 +15,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from manytail import _checks
+
 from .engine.events import Failed, Returned
 from .engine.item import Batch, Call, Item, Kind, Verdict
 from .errors import add_note, asked, own_copy, set_cause
@@ -184,5 +186,5 @@ def note_wait(error: BaseException, after: float, longest: float) -> None:
 
 def checked_seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name}: {value!r} (expected: seconds, a finite number >= 0)")
+        raise _checks.bad_value(name, value, "seconds, a finite number >= 0")
     return float(value)

@@ -95,7 +95,9 @@ class Sqlite:
     _NO_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 
     def __init__(self, file: str) -> None:
-        if not file or ":memory:" in file or file.startswith("file:") or "\0" in file:
+        if "\0" in file:
+            raise ValueError(f"where: a path with a null character (expected: {EXPECTED})")
+        if not file or ":memory:" in file or file.startswith("file:"):
             raise ValueError(f"where: an SQLite database in memory (expected: {EXPECTED})")
         self.shown = self.file = os.path.abspath(file)
 

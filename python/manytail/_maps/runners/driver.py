@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 from manytail._sync import Held
 from manytail._timings import Timings
@@ -43,6 +43,17 @@ def overdue(late: BaseException, error: BaseException | None) -> BaseException:
     if error is not None and not isinstance(error, (asyncio.CancelledError, type(late))):
         set_cause(late, error)
     return late
+
+
+def weakly(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Calls the method as long as its object is there."""
+    reference = WeakMethod(method)
+
+    def call(argument: Any) -> None:
+        if (method := reference()) is not None:
+            method(argument)
+
+    return call
 
 
 drivers: WeakSet[Driver] = WeakSet()
@@ -83,8 +94,8 @@ class Driver:
         self._source: Any = None  # an input that never blocks
         self._items_read = 0
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
-        for stage in scheduler.stages:
-            stage.connect(self._woken, self.fail)
+        for stage in scheduler.stages:  # limits outlive a map whose loop was closed, and refer to what waits for them
+            stage.connect(weakly(self._woken), weakly(self.fail))
         if scheduler.memory is not None:
             scheduler.memory.post = self.post
         drivers.add(self)

@@ -41,6 +41,14 @@ TURN, TURN_TIME = 16, 0.0005
 LONGEST_TIMER = 1e6  # seconds
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """RuntimeError: no loop of asyncio runs. One of trio may run instead, so the message says what is needed."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("no event loop of asyncio is running (expected: asyncio, or anyio on asyncio)") from None
+
+
 class Worker:
     """A task that makes calls."""
 
@@ -87,8 +95,17 @@ class Coroutines(Driver):
 
     def poke(self) -> None:
         if self.loop is not None and not self.exits:  # without a loop: it makes a step when it begins
-            with suppress(RuntimeError):  # it is closed: nothing is left to do
+            try:
                 self.loop.call_soon_threadsafe(self._step)
+            except RuntimeError:  # it is closed
+                self._lose_loop()
+
+    def _lose_loop(self) -> None:
+        """No call goes on, and none reports its end: give back what they hold of limits."""
+        if not self.ended:
+            self.ended = self.halted = self.crashed = True
+            for stage in self.scheduler.stages:
+                stage.leave(self.now())
 
     # ------------------------------------------------------------------------------------------------ steps
     def pump(self) -> None:
@@ -330,7 +347,7 @@ class LoopDriver(Coroutines):
     def start(self, source: Any) -> None:
         """Begin to read. source: an asynchronous generator or an iterator of lists of items; or, if the input never
         blocks, as of ThreadDriver."""
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         if hasattr(source, "take"):
             self._source = source
         else:
@@ -409,7 +426,9 @@ class LoopDriver(Coroutines):
 
     def runs_here(self) -> bool:
         """Whether the caller is a task of this map. RuntimeError: it runs in another loop, and would wait for ever."""
-        if self.loop is not None and asyncio.get_running_loop() is not self.loop:
+        if self.loop is None:
+            return False
+        if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError("the map was first called in another loop (expected: one loop for a map)")
         task: Any = asyncio.current_task()
         return task is not None and (task is self._main or task is self._reader or task in self._tasks)
