@@ -9,6 +9,7 @@ from support.maps import collect, refuse_thread, threads_of_maps
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail._maps import AsyncCaller, Caller, aconcurrent_map, concurrent_map
+from manytail._maps.engine.item import Item
 from manytail._maps.engine.scheduler import Scheduler
 
 pytestmark = pytest.mark.thread_unsafe(reason="replaces parts of the package, and counts the threads of the process")
@@ -17,11 +18,15 @@ pytestmark = pytest.mark.thread_unsafe(reason="replaces parts of the package, an
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler of every map fails as soon as a call has succeeded, and has forgotten which."""
+    step = Scheduler.step
 
-    def fault(scheduler: Scheduler, item: Any) -> None:
-        raise AssertionError("a fault of the scheduler")
+    def fault(scheduler: Scheduler, inbox: Any, now: float) -> Any:
+        if any(isinstance(event, Item) for event in list(inbox)):
+            inbox.clear()
+            raise AssertionError("a fault of the scheduler")
+        return step(scheduler, inbox, now)
 
-    monkeypatch.setattr(Scheduler, "_succeeded", fault)
+    monkeypatch.setattr(Scheduler, "step", fault)
 
 
 async def double(item: int) -> int:
