@@ -780,12 +780,8 @@ class Caller(Generic[_T, _R]):
     def _begin(self) -> ThreadIntake | OwnLoopIntake:
         plan = self._plan
         scheduler = plan.scheduler(SharedLanes, [SkipStage()])
-        options = plan.options
-        driver: ThreadIntake | OwnLoopIntake
-        if options.is_async:
-            driver = OwnLoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), plan.judge())
-        else:
-            driver = ThreadIntake(scheduler, partial(plan.call_with, scheduler.memory), plan.judge())
+        kind = OwnLoopIntake if plan.options.is_async else ThreadIntake
+        driver: ThreadIntake | OwnLoopIntake = plan.driven_by(kind, scheduler)
         try:
             driver.start(None, True)
             driver._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what is there
@@ -957,7 +953,7 @@ class AsyncCaller(Generic[_T, _R]):
     def _begin(self) -> LoopIntake:
         plan = self._plan
         scheduler = plan.scheduler(SharedLanes, [SkipStage()])
-        driver = LoopIntake(scheduler, partial(plan.call_with_in_loop, scheduler.memory), plan.judge())
+        driver: LoopIntake = plan.driven_by(LoopIntake, scheduler)
         driver.start()
         self._meter = Meter(driver.stats)
         return driver

@@ -348,18 +348,13 @@ class Plan:
         return Judge(self.options.retry, self.options.fatal, self.options.never_retry)
 
     def driver(self) -> ThreadDriver | InlineDriver:
-        options = self.options
-        scheduler = self.scheduler()
-        if options.is_async:
-            kind = InlineLoopDriver if options.inline else OwnLoopDriver
-            return kind(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
-        if options.inline:
-            return InlineDriver(scheduler, partial(self.call_with, scheduler.memory), self.judge())
-        return ThreadDriver(scheduler, partial(self.call_with, scheduler.memory), self.judge())
+        kinds: Any = (InlineLoopDriver, OwnLoopDriver) if self.options.is_async else (InlineDriver, ThreadDriver)
+        return self.driven_by(kinds[not self.options.inline], self.scheduler())  # type: ignore[no-any-return]
 
-    def loop_driver(self) -> LoopDriver:
-        scheduler = self.scheduler()
-        return LoopDriver(scheduler, partial(self.call_with_in_loop, scheduler.memory), self.judge())
+    def driven_by(self, kind: Callable[..., Any], scheduler: Scheduler) -> Any:
+        """A driver of that kind."""
+        call_with = self.call_with_in_loop if self.options.is_async else self.call_with
+        return kind(scheduler, partial(call_with, scheduler.memory), self.judge())
 
     def item(self, scheduler: Scheduler, value: Any, number: int | None) -> Item:
         """The item of a value. What `key`, `priority` or `item_id` raises fails the item without a call. With a key it
@@ -417,78 +412,59 @@ class Plan:
     def calling(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """What a worker calls.
 
-
         An error of fn refers to the frames of its callers. None of these holds the item, which will hold the error:
         such a cycle would keep all that fn worked on until the collector comes."""
-        fn, options = self.fn, self.options
-        if options.own_resource:
-            resource = {}
-        if options.batch is not None:
-            return self.call_batches_with(resource)
-        if options.wants_delivery:
+        fn = self.fn
+        if not self.begins_calls(resource):
 
-            def deliver(item: Item) -> Any:
-                value = item.value
-                with self.delivery(item) as delivery:
-                    item.delivery = delivery
-                    del item
-                    return refuse_awaitable(fn(value, delivery=delivery, **resource))
-
-            return deliver
-        if resource:
-
-            def call_with_resource(item: Item) -> Any:
+            def call(item: Item) -> Any:
                 value = item.value
                 del item
-                return refuse_awaitable(fn(value, **resource))
+                result = fn(value)
+                return refuse_awaitable(result) if type(result) is CoroutineType else result  # most often no call
 
-            return call_with_resource
+            return call
 
-        def call(item: Item) -> Any:
-            value = item.value
-            del item
-            result = fn(value)
-            return refuse_awaitable(result) if type(result) is CoroutineType else result  # most often no call
+        def begin_and_call(made: Call) -> Any:
+            values, number, delivery, extra = self.begin(made, resource)
+            del made
+            with delivery:
+                result = refuse_awaitable(fn(values, **extra))
+                return result if number is None else batch_result(result, number)
 
-        return call
-
-    def call_batches_with(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
-        fn, delivers = self.fn, self.options.wants_delivery
-
-        def call(batch: Members) -> Any:
-            values = batch.begin()
-            number = len(values)  # fn may change the list
-            try:
-                with self.delivery(batch) if delivers else nullcontext() as delivery:
-                    batch.delivery = delivery
-                    extra = {"delivery": delivery, **resource} if delivers else resource
-                    return batch_result(refuse_awaitable(fn(values, **extra)), number)
-            finally:
-                del batch
-
-        return call
+        return begin_and_call
 
     def calling_async(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
         """What a worker of a loop awaits."""
-        fn, delivers, batched = self.fn, self.options.wants_delivery, self.options.batch is not None
-        if self.options.own_resource:
-            resource = {}
-        if not (delivers or batched or resource):
+        fn = self.fn
+        if not self.begins_calls(resource):
             return lambda item: fn(item.value)
 
-        async def call(made: Any) -> Any:
-            values = made.begin() if batched else made.value
-            number = len(values) if batched else 1  # fn may change the list
-            try:
-                with self.delivery(made) if delivers else nullcontext() as delivery:
-                    made.delivery = delivery
-                    extra = {"delivery": delivery, **resource} if delivers else resource
-                    result = await fn(values, **extra)
-                    return batch_result(result, number) if batched else result
-            finally:
-                del made
+        async def begin_and_call(made: Call) -> Any:
+            values, number, delivery, extra = self.begin(made, resource)
+            del made
+            with delivery:
+                result = await fn(values, **extra)
+                return result if number is None else batch_result(result, number)
 
-        return call
+        return begin_and_call
+
+    def begins_calls(self, resource: dict[str, Any]) -> bool:
+        """Whether fn gets more, or other things, than the value of an item."""
+        options = self.options
+        return options.wants_delivery or options.batch is not None or bool(resource and not options.own_resource)
+
+    def begin(self, made: Call, resource: dict[str, Any]) -> tuple[Any, int | None, Any, dict[str, Any]]:
+        """A call begins. Returns the value for fn, or the values of a batch and their number, because fn may change the
+        list; what ends the Delivery; and the keyword arguments for fn."""
+        extra = {} if self.options.own_resource else resource
+        values, number = made.value if isinstance(made, Item) else made.begin(), None
+        if not isinstance(made, Item):
+            number = len(values)
+        if not self.options.wants_delivery:
+            return values, number, nullcontext(), extra
+        made.delivery = delivery = self.delivery(made)
+        return values, number, delivery, {"delivery": delivery, **extra}
 
     def delivery(self, call: Call) -> Delivery:
         """The Delivery of a call that begins. It does not refer to the item, which refers to it."""
@@ -577,6 +553,13 @@ class List:
         for item in items:
             assign(item)
         return items
+
+
+def source_of(plan: Plan, scheduler: Scheduler, values: Any) -> List | Source:
+    """What reads the input. Inline items are read one by one, when nothing else can be done."""
+    if type(values) in NEVER_BLOCK and not (plan.options.asks or plan.options.inline):
+        return List(scheduler, values)
+    return Source(plan, scheduler, values)
 
 
 # ---------------------------------------------------------------------------------------------------- the results
@@ -689,58 +672,72 @@ def leave_all() -> None:
 after_fork_in_child(leave_all)
 
 
-def taking(
-    plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]
-) -> Generator[Any, None, None]:
-    """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
-    output, window = driver.output, driver.scheduler.window
-    returns, taken, stride = plan.options.errors == "return", 0, 1
-    memory = driver.scheduler.memory
-    refused: BaseException | None = None  # why the result that is yielded cannot be recorded
-    if driver.halted:  # stopped before it began
-        return
-    try:
-        meter.begin()
-        never_blocks = type(values) in NEVER_BLOCK and not (plan.options.asks or plan.options.inline)
-        source: Any = List(driver.scheduler, values) if never_blocks else Source(plan, driver.scheduler, values)  # type: ignore[arg-type]
-        driver.start(source, never_blocks)
-        del source, values
-        while True:
-            while output:
-                item = output.popleft()
-                taken += 1
-                if taken >= stride:
-                    driver.took(taken)
-                    taken, stride = 0, window.size // STRIDES
-                    meter.sample()
-                if window.has_weights:
-                    window.left(item)
-                result = plan.result(item) if returns else item.result
-                if memory is not None:
-                    refused = memory.unrecordable.pop(item, None)
-                del item
-                yield result
-                del result
-                if refused is not None:
-                    driver.stop(keeps=False)
-                    driver.join()
-                    try:
-                        raise refused
-                    finally:
-                        del refused  # it refers to this frame
-            if taken:
-                driver.took(taken)
-                taken = 0
-            if driver.ended and not output:
-                break
-            driver.wait()
-        driver.join()
-        error = final_error(driver)
+class Taker:
+    """Takes finished items from the output, one at a time, and tells the driver: a stride of them together."""
+
+    def __init__(self, plan: Plan, driver: Driver, meter: Meter) -> None:
+        self._plan, self._driver, self._meter = plan, driver, meter
+        self._output, self._window = driver.output, driver.scheduler.window
+        self._memory = driver.scheduler.memory
+        self._returns = plan.options.errors == "return"
+        self._taken, self._stride = 0, 1
+        self._refused: BaseException | None = None
+        self.is_last = False  # the result taken last cannot be recorded, and ends the map
+
+    def take(self) -> Any:
+        """The result of the next item, which is in the output."""
+        item = self._output.popleft()
+        self._taken += 1
+        if self._taken >= self._stride:
+            self._stride = self._window.size // STRIDES
+            self.report()
+        if self._window.has_weights:
+            self._window.left(item)
+        if self._memory is not None and item in self._memory.unrecordable:
+            self._refused, self.is_last = self._memory.unrecordable.pop(item), True
+            self._driver.stop(keeps=False)
+        return self._plan.result(item) if self._returns else item.result
+
+    def report(self) -> None:
+        """Tell the driver what was taken."""
+        if self._taken:
+            self._driver.took(self._taken)
+            self._taken = 0
+            self._meter.sample()
+
+    def raise_error(self) -> None:
+        """The map has ended: raise its error, if it has one. The traceback refers to the frames, which keep no error:
+        that would be a cycle."""
+        error, self._refused = self._refused or final_error(self._driver), None
         if error is not None:
             try:
                 raise error
             finally:
-                del error  # it refers to this frame
+                del error
+
+
+def taking(
+    plan: Plan, driver: ThreadDriver | InlineDriver, meter: Meter, values: Iterable[Any]
+) -> Generator[Any, None, None]:
+    """Start the map, and yield its results. Whatever ends this, and the collector, ends the map."""
+    if driver.halted:  # stopped before it began
+        return
+    output, taker = driver.output, Taker(plan, driver, meter)
+    take = taker.take
+    try:
+        meter.begin()
+        source: Any = source_of(plan, driver.scheduler, values)
+        driver.start(source, type(source) is List)
+        del source, values
+        while not taker.is_last:
+            while output and not taker.is_last:
+                yield take()
+            taker.report()
+            if driver.ended and not output:
+                break
+            driver.wait()
+        driver.join()
+        taker.raise_error()
     finally:
         driver.abandon()
 
@@ -755,16 +752,14 @@ class AsyncResults(AsyncIterator[_R]):
 
     def __init__(self, plan: Plan, values: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._plan = plan
-        self._driver = driver = plan.loop_driver()
-        self._output = driver.output
-        self._meter = meter_of(plan, driver, values)
+        self._driver: LoopDriver = plan.driven_by(LoopDriver, plan.scheduler())
+        self._output = self._driver.output
+        self._meter = meter_of(plan, self._driver, values)
+        self._taker = Taker(plan, self._driver, self._meter)
         self._values: Any = values  # until the map begins
-        self._returns = plan.options.errors == "return"
         self._taking = False
         self._over = False  # there are no more results
-        self._refused: BaseException | None = None  # the map ends because the result taken last cannot be recorded
         self._cancelled = False  # an `anext` was, and has ended the map: results are missing
-        self._taken, self._stride = 0, 1  # as in `taking`
 
     def __aiter__(self) -> Self:
         return self
@@ -779,27 +774,11 @@ class AsyncResults(AsyncIterator[_R]):
         await self.aclose()
 
     async def __anext__(self) -> _R:
-        output = self._output
-        if self._over or self._taking or self._refused is not None or not output:
+        taker = self._taker
+        if self._over or self._taking or taker.is_last or not self._output:
             await self._wait()
-        item = output.popleft()
-        self._taken += 1
-        if self._taken >= self._stride:
-            self._report()
-        if self._driver.scheduler.window.has_weights:
-            self._driver.scheduler.window.left(item)
-        result: _R = self._plan.result(item) if self._returns else item.result
-        memory = self._driver.scheduler.memory
-        if memory is not None and item in memory.unrecordable:
-            self._refused = memory.unrecordable.pop(item)
-            self._driver.stop(keeps=False)
+        result: _R = taker.take()
         return result
-
-    def _report(self) -> None:
-        """Tell the driver what was taken."""
-        self._driver.took(self._taken)
-        self._taken, self._stride = 0, self._driver.scheduler.window.size // STRIDES
-        self._meter.sample()
 
     async def _wait(self) -> None:
         """Wait until the output has an item. At the end raises StopAsyncIteration or the error of the map."""
@@ -824,35 +803,27 @@ class AsyncResults(AsyncIterator[_R]):
             self._taking = False
 
     async def _fill(self) -> None:
-        driver = self._driver
+        driver, taker = self._driver, self._taker
         if self._values is not None and not driver.halted:
             self._begin()
-        while not self._output and self._refused is None:
-            if self._taken:
-                self._report()
+        while not (self._output or taker.is_last):
+            taker.report()
             if driver.ended or driver.loop is None:
                 break
             await driver.wait()
-        if self._output and not self._over and self._refused is None:
+        if self._output and not self._over and not taker.is_last:
             return
         await driver.join()
-        error = None if self._over else self._refused or final_error(driver)  # over: closed meanwhile
-        self._refused = None
-        self._over = True
-        try:
-            raise StopAsyncIteration if error is None else error
-        finally:
-            del error  # it refers to this frame
+        closed, self._over = self._over, True
+        if not closed:
+            taker.raise_error()
+        raise StopAsyncIteration
 
     def _begin(self) -> None:
-        values, self._values, plan, scheduler = self._values, None, self._plan, self._driver.scheduler
+        values, self._values, scheduler = self._values, None, self._driver.scheduler
         self._meter.begin()
-        if isinstance(values, AsyncIterable):
-            self._driver.start(reading(plan, scheduler, values))
-        elif type(values) in NEVER_BLOCK and not plan.options.asks:
-            self._driver.start(List(scheduler, values))
-        else:
-            self._driver.start(Source(plan, scheduler, values))
+        is_async = isinstance(values, AsyncIterable)
+        self._driver.start((reading if is_async else source_of)(self._plan, scheduler, values))
 
     def stop(self) -> None:
         """No further item is taken and no call starts. Running calls are waited for, and their results are the last
@@ -862,7 +833,7 @@ class AsyncResults(AsyncIterator[_R]):
     def stats(self) -> Stats:
         """Where the map stands."""
         if not self._driver.is_lost():  # in its loop: count what was taken
-            self._report()
+            self._taker.report()
             self._driver.settle()
         seen: Stats = self._meter.seen()
         return seen
@@ -883,7 +854,7 @@ class AsyncResults(AsyncIterator[_R]):
             self._output.clear()
 
     def __del__(self) -> None:
-        if hasattr(self, "_taken") and not self._driver.ended:
+        if hasattr(self, "_taker") and not self._driver.ended:
             self._driver.stop(keeps=False)
 
 

@@ -106,6 +106,10 @@ class Driver:
         self.inbox.append(event)
         self.poke()
 
+    def took(self, number: int) -> None:
+        """The consumer took that number of items."""
+        self.inbox.append(number)
+
     def fail(self, error: BaseException) -> None:
         """The map fails for a reason that is not one item's."""
         self.halted = True

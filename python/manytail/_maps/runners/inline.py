@@ -92,9 +92,6 @@ class InlineDriver(Driver):
             self._work(early=True)
             self._whole = True
 
-    def took(self, number: int) -> None:
-        self.inbox.append(number)
-
     def runs_here(self) -> bool:
         """Never: a function that ends its own map waits for nothing."""
         return False

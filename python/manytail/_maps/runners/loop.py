@@ -381,8 +381,7 @@ class LoopDriver(Coroutines):
         await self._changed
 
     def took(self, number: int) -> None:
-        """The consumer took that number of items."""
-        self.inbox.append(number)
+        super().took(number)
         self.pump()
 
     async def join(self) -> None:

@@ -167,8 +167,7 @@ class ThreadDriver(Driver):
         return getattr(threading.current_thread(), "driver", None) is self
 
     def took(self, number: int) -> None:
-        """The consumer took that number of items."""
-        self.inbox.append(number)
+        super().took(number)
         if self.queued() < self.scheduler.allowed:  # otherwise there is a call for every worker, and the step can wait
             self.poke()
 
