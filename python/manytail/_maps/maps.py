@@ -458,8 +458,11 @@ class Plan:
         """A call begins. Returns the value for fn, or the values of a batch and their number, because fn may change the
         list; what ends the Delivery; and the keyword arguments for fn."""
         extra = {} if self.options.own_resource else resource
-        values, number = made.value if isinstance(made, Item) else made.begin(), None
-        if not isinstance(made, Item):
+        number = None
+        if isinstance(made, Item):
+            values = made.value
+        else:
+            values = made.begin()
             number = len(values)
         if not self.options.wants_delivery:
             return values, number, nullcontext(), extra
