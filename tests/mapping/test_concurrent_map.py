@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +190,8 @@ def test_no_worker_starts_after_the_deadline() -> None:
 
     results = concurrent_map(fn, items(), setup=lambda: setups.append(1), workers=4, deadline=0.5, errors="return")
     assert next(results) is not None
-    wait_until(lambda: results._runner.scheduler.expired)  # type: ignore[attr-defined]
+    passed = time.monotonic() + 0.5
+    wait_until(lambda: time.monotonic() > passed)
     go_on.set()
     assert [type(failure.error) for failure in results] == [DeadlineExceeded] * 9
     results.close()  # type: ignore[attr-defined]
@@ -456,24 +458,26 @@ def test_the_last_results_do_not_wait_for_a_call_that_was_abandoned(monkeypatch:
 
 def test_abandoned_threads_that_have_ended_are_not_counted() -> None:
     first, second, go_on = Gate(), Gate(), threading.Event()
+    workers: list[threading.Thread] = []
 
     def items() -> Iterator[Any]:
         yield first
         assert go_on.wait(DEADLINE)
         yield second
 
-    results = concurrent_map(lambda gate: gate(0), items(), workers=1, timeout=3_600, errors="return")
-    clock = Clock(results)
+    def hang(gate: Gate) -> Any:
+        workers.append(threading.current_thread())
+        return gate(0)
+
+    results = concurrent_map(hang, items(), workers=1, timeout=0.05, errors="return")
     with Threads() as threads:
         taking = threads.start(list, results)
         for gate in (first, second):
             gate.wait_for(0)
-            clock.pass_an_hour()
             wait_until(lambda gate=gate: results.stats().failed == (1 if gate is first else 2))
-            workers = [thread for thread in threading.enumerate() if thread.name == "manytail-worker-1"]
             gate.opened.set()
             # A thread leaves the list of `threading` a moment before it has ended.
-            wait_until(lambda workers=workers: not any(worker.is_alive() for worker in workers))
+            wait_until(lambda: not workers[-1].is_alive())
             go_on.set()
         assert [type(one.error) for one in taking.result()] == [TimeoutError] * 2
 
@@ -632,10 +636,11 @@ async def fail(item: int, resource: object) -> None:
 
 
 def test_ending_a_map_does_not_cancel_the_end_of_its_resource() -> None:
-    resource = ClosedLater(lambda: results._runner.stop(cancel=True))  # type: ignore[attr-defined]
-    results = concurrent_map(fail, range(3), setup=lambda: resource)
-    with pytest.raises(LookupError):
-        list(results)
+    with Threads() as threads:
+        resource = ClosedLater(lambda: threads.start(results.close))  # type: ignore[attr-defined]
+        results = concurrent_map(fail, range(3), setup=lambda: resource)
+        with suppress(LookupError):  # a map that is closed raises nothing
+            list(results)
     assert resource.closed
 
 

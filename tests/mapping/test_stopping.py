@@ -25,7 +25,7 @@ def test_stop_yields_the_results_of_running_calls_and_no_others(kind: Any, way: 
     with Threads() as threads:
         taking = threads.start(list, results)
         gate.wait_for(0, 1, 2)
-        wait_until(lambda: results._scheduler.ready.qsize() > 0)
+        wait_until(lambda: results.stats().in_flight > 3)
         results.stop()
         gate.opened.set()
         assert taking.result() == [0, 1, 2]
@@ -48,7 +48,7 @@ def test_stop_yields_what_is_held_back_behind_an_item_that_never_will_be_done(or
     results = concurrent_map(fn, range(4), workers=1, retry=Retry(1, backoff=3_600), order=order, key=key)
     with Threads() as threads:
         taking = threads.start(list, results)
-        wait_until(lambda: results._scheduler.window.held_back == 3)
+        wait_until(lambda: results.stats().done == 3)
         results.stop()
         assert taking.result() == [1, 2, 3]
     assert tried == [0, 1, 2, 3]
