@@ -92,6 +92,7 @@ class Driver:
         self._lock = threading.Lock()
         self._ready: deque[Call] = deque()  # calls that no worker has taken; threads have a queue instead
         self._source: Any = None  # an input that never blocks
+        self._input_done = False  # and it is exhausted
         self._items_read = 0
         self._timings: tuple[Timings, ...] = ()  # of all workers; replaced whole
         for stage in scheduler.stages:  # limits outlive a map whose loop was closed, and refer to what waits for them
@@ -278,12 +279,12 @@ class Driver:
 
     def read_here(self, most: float) -> None:
         """Read an input that never blocks, until so many items have been read in all."""
-        while self._source is not None and self._items_read < most:
+        while not self._input_done and self._source is not None and self._items_read < most:
             items = self._source.take(int(most) - self._items_read)
             self._items_read += len(items)
             self.inbox.append(items or InputEnded(None))
             if not items:
-                self._source = None
+                self._input_done = True  # its values may have finalizers: the end of the map drops it, without the lock
 
     def add_timings(self, timings: Timings) -> None:
         self._timings = (*self._timings, timings)
