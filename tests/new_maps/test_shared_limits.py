@@ -155,6 +155,15 @@ def test_a_database_that_stays_away_fails_maps_and_blocks(tmp_path):
     wait_until(lambda: not limits_threads(), "the thread to end")
 
 
+@pytest.mark.parametrize("workers", ["inline", 2])
+def test_at_the_deadline_the_input_is_read_to_its_end_while_the_database_is_away(workers):
+    shared = Shared("postgresql://tester@127.0.0.1:1/none", f"waits {workers}", outage_timeout=LONG)
+    limit = Rate(10, shared=shared, name="calls")
+    results = concurrent_map(str, range(20), limits=limit, deadline=0.2, workers=workers, errors="return")
+    assert [type(result.error) for result in results] == [DeadlineExceeded] * 20
+    wait_until(lambda: not limits_threads(), "the thread to end")
+
+
 def test_many_keys_at_a_shared_limit_ask_a_few_at_a_time(sqlite):
     limit = Rate(1e3, per_key=True, shared=Shared(sqlite.url, "a"), name="calls")
     asked = []

@@ -121,6 +121,8 @@ class Exchange:
         except Exception as error:
             if not (isinstance(error, SharedUnavailable) and patience.is_set()):
                 self._break(error)
+            else:  # no call starts any more
+                post(self.requests.forget_calls)
         finally:
             self._changed.set()  # a thread that began meanwhile may wait for an answer that came here
 

@@ -98,11 +98,12 @@ class Requests:
                 needs.setdefault(account, 0.0)
 
     def put_back(self, needs: dict[Any, float], calls: list[Any], now: float, wakes: list[Waiter]) -> None:
-        """As a step: the database has not answered: tell all of it again."""
+        """As a step: the database has not answered: tell all of it again. What no call waits for is not due at once,
+        so who exchanges between other work comes to that."""
         self.calls[:0] = calls
         for account in needs:
             account.pause_told = -math.inf
-            account.report_by(now)
+            account.report_by(now + LONGEST_RETRY)
 
     def took(self, seconds: float) -> None:
         """So long a round trip has taken."""
