@@ -9,6 +9,7 @@ from manytail._maps.engine.adaptive import AdaptiveStage
 from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
+from manytail._maps.engine.chunks import ChunkScheduler
 from manytail._maps.engine.equal import EqualStage
 from manytail._maps.engine.lanes import Lanes
 from manytail._maps.engine.scheduler import Scheduler
@@ -35,6 +36,16 @@ def test_limits_hold_in_random_worlds():
     for seed in range(150):
         try:
             world.run(seed, has_limits=True)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.thread_unsafe(reason="pure: more threads would make the same worlds once more")
+def test_chunks_come_in_and_go_out_as_they_should_in_random_worlds():
+    for seed in range(150):
+        try:
+            world.run(seed, in_chunks=True)
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
@@ -145,6 +156,27 @@ def test_a_planted_fault_of_limits_is_found(owner, method, old, new, monkeypatch
     for seed in range(150):
         try:
             world.run(seed, has_limits=True)
+        except Exception:  # also what the broken code raises
+            return
+    raise AssertionError("no world has found it")
+
+
+FAULTS_OF_CHUNKS = [
+    (ChunkScheduler, "_tick", "min(room, len(ahead))", "len(ahead)"),
+    (ChunkScheduler, "_tick", "if self._over is not None and not ahead", "if self._over is not None"),
+    (ChunkScheduler, "step", "inbox.append(0)", "pass"),
+    (ChunkScheduler, "_emit", "self._popped += window.taken - before", "pass"),
+    (ChunkScheduler, "_count_taken", "self._popped + self._most", "self._popped + self._most + 1"),
+]
+
+
+@pytest.mark.thread_unsafe(reason="changes a class")
+@pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS_OF_CHUNKS, ids=named)
+def test_a_planted_fault_of_chunks_is_found(owner, method, old, new, monkeypatch):
+    plant(owner, method, old, new, monkeypatch)
+    for seed in range(300):
+        try:
+            world.run(seed, in_chunks=True)
         except Exception:  # also what the broken code raises
             return
     raise AssertionError("no world has found it")

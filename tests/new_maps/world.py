@@ -15,6 +15,7 @@ from manytail._maps.engine.adaptive import AdaptiveStage
 from manytail._maps.engine.batched import BatchScheduler
 from manytail._maps.engine.batches import Batches
 from manytail._maps.engine.breaker import BreakerStage
+from manytail._maps.engine.chunks import ChunkBatchScheduler, ChunkScheduler
 from manytail._maps.engine.equal import EqualStage
 from manytail._maps.engine.events import Fail, Failed, InputEnded, Missed, Recalled, Returned, Stop, Woken
 from manytail._maps.engine.item import Batch, Item, Kind, Verdict
@@ -140,6 +141,7 @@ class World:
     first: dict = field(default_factory=dict)  # call -> when it first began
     paused: Counter = field(default_factory=Counter)  # lane -> until when it pauses
     has_limits: bool = False
+    in_chunks: bool = False  # items come in chunks, which may be larger than the window, and go out many at a time
 
     def __post_init__(self):
         rng = self.rng
@@ -202,9 +204,13 @@ class World:
             stages.insert(sum(stage.of_items for stage in stages), BreakerStage(2, 1.5, rng.random() < 0.3))
         if self.size > 1:
             batches = Batches(self.size, rng.choice([0.0, 1.0, 1e9]), self.order == "key")
-            self.scheduler = BatchScheduler(batches, self.rules, lanes, stages)
+            kind = ChunkBatchScheduler if self.in_chunks else BatchScheduler
+            self.scheduler = kind(batches, self.rules, lanes, stages)
         else:
-            self.scheduler = Scheduler(self.rules, lanes, stages)
+            self.scheduler = (ChunkScheduler if self.in_chunks else Scheduler)(self.rules, lanes, stages)
+        if self.in_chunks:
+            self.most = rng.choice([1, 4, 30])  # items that are taken at once
+            self.scheduler.gather(self.most, lambda item: 8)
         for stage in stages:
             stage.connect(lambda lane: self.inbox.append(Woken(lane)), self.inbox.append)
         self.items = [self.item(number) for number in range(self.total)]
@@ -310,7 +316,8 @@ class World:
     count = 0
 
     def arrive(self):
-        number = self.rng.randint(1, int(min(self.read, self.total)) - self.count)
+        read = self.total if self.in_chunks else min(self.read, self.total)
+        number = self.rng.randint(1, int(read) - self.count)
         items = self.items[self.count : self.count + number]
         self.count += number
         for item in items:
@@ -371,6 +378,12 @@ class World:
         return None
 
     def consume(self):
+        if self.in_chunks:
+            rows = self.scheduler.pop(self.output)
+            assert len(rows) <= self.most, "too many at once"
+            self.taken += rows
+            self.inbox.append(len(rows))
+            return
         number = self.rng.randint(1, len(self.output))
         self.taken += [self.output.popleft() for _ in range(number)]
         self.inbox.append(number)
@@ -394,6 +407,9 @@ class World:
         assert scheduler.handed >= len(self.queue) + len(self.running)
         assert scheduler.hands_ahead or scheduler.handed <= self.workers, "more handed than workers"
         assert window.in_flight <= window.size, "window"
+        if self.in_chunks:
+            dropped = window.emitted - len(self.taken) - len(self.output) if self.rules.drops else 0
+            assert window.taken <= len(self.taken) + dropped + self.most, "more count as taken than are taken at once"
         if not scheduler.halted:
             kept = sum(len(some) for stage in scheduler.stages for some in getattr(stage, "_followers", {}).values())
             behind = sum(item.done for item in self.items[: window.arrived]) - window.emitted
@@ -525,5 +541,5 @@ def open_calls(stage):
     return getattr(stage, "_periods" if isinstance(stage, BreakerStage) else "open")
 
 
-def run(seed, has_limits=False):
-    World(random.Random(seed), has_limits=has_limits).run()
+def run(seed, has_limits=False, in_chunks=False):
+    World(random.Random(seed), has_limits=has_limits, in_chunks=in_chunks).run()
