@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -258,20 +258,15 @@ class Task(Frame):
             raise checks.bad_type(option, asked, f"{expected}; it is {kind}")
 
     def _output_schema(self, view: pa.Schema) -> pa.Schema:
-        work = self.work
-        names, fields = view.names, list(self._input_schema)[: self.visible]
-        _refuse_equal("data", names, [], "input columns with different names")
-        kept = names if work.append else []
-        _refuse_equal("schema", work.schema.names, kept, "names that no other result column and no input column has")
-        output = [field.with_name(name) for name, field in zip(names, fields, strict=True)] if work.append else []
-        # A row that has failed has no results.
-        output += [field.with_nullable(field.nullable or work.error_name is not None) for field in self.results.fields]
+        work, fields = self.work, list(self._input_schema)[: self.visible]
         more = {} if work.error_name is None else {"error_column": pa.field(work.error_name, ERROR)}
         more.update({"metrics": pa.field(_metrics.NAME, _metrics.CALL)} if work.metrics else {})
-        for option, field in more.items():
-            _refuse_equal(option, [field.name], [each.name for each in output], "a name that no other column has")
-            output.append(field)
-        return pa.schema(output)
+        others = {option: field.name for option, field in more.items()}
+        refuse_equal_names("data", view.names, work.schema.names, work.append, others)
+        kept = [field.with_name(name) for name, field in zip(view.names, fields, strict=True)] if work.append else []
+        # A row that has failed has no results.
+        results = [field.with_nullable(field.nullable or work.error_name is not None) for field in self.results.fields]
+        return pa.schema([*kept, *results, *more.values()])
 
     # ------------------------------------------------------------------------------------------------ the run
     def slices(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
@@ -303,9 +298,7 @@ class Task(Frame):
         """The call. The most frequent kind, a plain function of a row, has its own, which is faster."""
         options, results = self.options, self.results
         fn, fit, check, none_fits = self.work.fn, results.fit, results.check, results.none_fits
-        if options.batch is not None:
-            return self._call_batches(resource)
-        if options.is_async or resource or options.wants_delivery or self.host.by_value:
+        if options.batch is not None or options.is_async or resource or options.wants_delivery or self.host.by_value:
             return self._any_call(resource)
 
         make: Any = RowView.__new__
@@ -325,42 +318,29 @@ class Task(Frame):
 
         return call
 
-    def _any_call(self, resource: dict[str, Any]) -> Callable[[Any], Any]:
-        """The call of a function of any kind with one row, or with values."""
-        fn, check, names = self.work.fn, self.results.check, self.reader.names
-        delivers, by_value = self.options.wants_delivery, self.host.by_value
-
-        def returned(row: Any) -> Any:
-            more = {**resource, "delivery": row.delivery} if delivers else resource
-            if not by_value:
-                return fn(row.view, **more)
-            return fn(*[row.batch.columns[name][row.index] for name in names], **more)
-
-        async def asynchronous(row: Any) -> Any:
-            with self._delivery(row, [row]):
-                return check(await returned(row), row.shown_key)
-
-        def plain(row: Any) -> Any:
-            with self._delivery(row, [row]):
-                return check(returned(row), row.shown_key)
-
-        return asynchronous if self.options.is_async else plain
-
-    def _call_batches(self, resource: dict[str, Any]) -> Callable[[Any, list[Any]], Any]:
-        """The call of a function that gets a list of rows."""
-        fn, delivers = self.work.fn, self.options.wants_delivery
+    def _any_call(self, resource: dict[str, Any]) -> Callable[..., Any]:
+        """The call of a function of any kind: with a row, with the values of one, or with a list of rows."""
+        fn, names, by_value = self.work.fn, self.reader.names, self.host.by_value
+        batched, delivers = self.options.batch is not None, self.options.wants_delivery
 
         def returned(call: Any, rows: list[Any]) -> Any:
             more = {**resource, "delivery": call.delivery} if delivers else resource
-            return fn([row.view for row in rows], **more)
+            if batched:
+                return fn([row.view for row in rows], **more)
+            return fn(*[call.batch.columns[name][call.index] for name in names] if by_value else [call.view], **more)
 
-        async def asynchronous(call: Any, rows: list[Any]) -> Any:
-            with self._delivery(call, rows):
-                return batch_results(await returned(call, rows), rows, self._fit)
+        def fitted(value: Any, rows: list[Any]) -> Any:
+            return batch_results(value, rows, self._fit) if batched else self._fit(rows[0], value)
 
-        def plain(call: Any, rows: list[Any]) -> Any:
+        async def asynchronous(call: Any, rows: Any = None) -> Any:
+            rows = rows or [call]
             with self._delivery(call, rows):
-                return batch_results(refuse_awaitable(returned(call, rows)), rows, self._fit)
+                return fitted(await returned(call, rows), rows)
+
+        def plain(call: Any, rows: Any = None) -> Any:
+            rows = rows or [call]
+            with self._delivery(call, rows):
+                return fitted(refuse_awaitable(returned(call, rows)) if batched else returned(call, rows), rows)
 
         return asynchronous if self.options.is_async else plain
 
@@ -467,9 +447,28 @@ def is_number(kind: pa.DataType) -> bool:
     return is_whole(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
-def _refuse_equal(option: str, names: list[str], taken: list[str], expected: str) -> None:
-    seen = set(taken)
-    for name in names:
-        if name in seen:
-            raise checks.bad_value(option, name, expected)
-        seen.add(name)
+def refuse_equal_names(
+    option: str,
+    inputs: list[str],
+    results: list[str],
+    append: bool,
+    others: Mapping[str, str],
+    fold: Callable[[str], str] = str,
+) -> None:
+    """Refuse two columns of one name. option: has the input columns, which are in the output with `append`. others:
+    names of the columns that follow the results, by the options that add them. fold: makes equal names equal."""
+    kept = inputs if append else []
+    refused = [
+        (option, inputs, [], "input columns with different names"),
+        ("schema", results, kept, "names that no other result column and no input column has"),
+    ]
+    before = kept + results
+    for name_of, name in others.items():
+        refused.append((name_of, [name], before, "a name that no other column has"))
+        before = [*before, name]
+    for name_of, names, taken, expected in refused:
+        seen = {fold(name) for name in taken}
+        for name in names:
+            if fold(name) in seen:
+                raise checks.bad_value(name_of, name, expected)
+            seen.add(fold(name))

@@ -20,11 +20,11 @@ from pyspark.sql import types as T
 
 from manytail import PubSubQueue, ShutDown, Subscriber
 from manytail import _checks as checks
-from manytail.arrow.engine import ResultSchema, describe
+from manytail.arrow.engine import ResultSchema, describe, refuse_equal_names
 
 from ._sent import Sent
 from ._task import TIME_ZONE, raisable, setting
-from ._transform import Source, refuse_equal_names, result_schema, result_types, session_settings
+from ._transform import Source, fold_of, result_schema, result_types, session_settings
 from ._types import ERROR_TYPE, ResultTypes, session_zone
 
 ERROR = T.StructType(ERROR_TYPE.fields[:2])
@@ -86,7 +86,7 @@ def fan_out(
     zone, _ = session_settings(df.sparkSession)
     result = None if schema is None else result_types("schema", result_schema(schema))
     if result is not None:
-        refuse_equal_names(df.sparkSession, T.StructType(), result, False, {})
+        refuse_equal_names("df", [], result.names, False, {}, fold_of(df.sparkSession))
     checked, source = _sinks(sinks), Source(df, converts=False)
     names = tuple(source.schema.names)
     work = FanOut(checked, result, max_lag, raises=errors == "raise", time_zone=zone, names=names)

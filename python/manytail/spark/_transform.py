@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from manytail import _checks as checks
-from manytail.arrow.engine import NAME, ArrowMap, ResultSchema, check_name, check_options
+from manytail.arrow.engine import NAME, ArrowMap, ResultSchema, check_name, check_options, refuse_equal_names
 from manytail.mapping import Batch, Breaker, Limit, On, Retry, Shared
 from manytail.mapping.frames import has_literal_password, is_file, with_costs
 
@@ -146,7 +146,8 @@ def map_concurrent(
     more = {"error_column": T.StructField(error_column, ERROR_TYPE)} if checked.errors == "column" else {}
     if checks.check_flag("metrics", metrics):
         more["metrics"] = T.StructField(NAME, CALL_TYPE)
-    refuse_equal_names(session, source.schema, result, append, {option: field.name for option, field in more.items()})
+    others = {option: field.name for option, field in more.items()}
+    refuse_equal_names("df", source.schema.names, result.names, append, others, fold_of(session))
     fields += more.values()
     arrow_map = ArrowMap(
         fn, with_costs(checked, costs_at), None, append, error_column, metrics, max_records, key_at, priority_at,
@@ -313,25 +314,6 @@ def result_types(option: str, result: T.StructType) -> T.StructType:
     return result
 
 
-def refuse_equal_names(
-    session: Any, source: T.StructType, result: T.StructType, append: bool, more: Mapping[str, str]
-) -> None:
-    """Refuse two output columns of one name, compared as the session does. more: names of the columns that follow the
-    results, by the options that add them."""
-    case_sensitive = setting(session, "spark.sql.caseSensitive", "false").lower() == "true"
-
-    def refuse(option: str, names: list[str], taken: list[str], expected: str) -> None:
-        seen = {name if case_sensitive else name.lower() for name in taken}
-        for name in names:
-            fold = name if case_sensitive else name.lower()
-            if fold in seen:
-                raise checks.bad_value(option, name, expected)
-            seen.add(fold)
-
-    kept = source.names if append else []
-    refuse("df", source.names, [], "input columns with different names")
-    refuse("schema", result.names, kept, "names that no other result column and no input column has")
-    taken = kept + result.names
-    for option, name in more.items():
-        refuse(option, [name], taken, "a name that no other column has")
-        taken = [*taken, name]
+def fold_of(session: Any) -> Callable[[str], str]:
+    """What makes names of columns equal that are equal for the session."""
+    return str if setting(session, "spark.sql.caseSensitive", "false").lower() == "true" else str.lower
