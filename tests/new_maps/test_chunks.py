@@ -82,6 +82,21 @@ def test_a_chunk_that_comes_while_rows_wait_is_behind_them() -> None:
     assert run.reads == 6 + 2
 
 
+def test_a_chunk_that_is_read_within_a_step_waits_for_the_next_one() -> None:
+    """The reader adds to the inbox at any time, also between the handling of events and the coming in of rows."""
+    run = Map(most=1, workers=1, max_in_flight=2)
+    tick, late = run.scheduler._tick, [run.chunk(range(4, 6))]
+
+    def tick_late() -> None:
+        run.inbox.extend(late)
+        late.clear()
+        tick()
+
+    run.scheduler._tick = tick_late  # type: ignore[method-assign]
+    run.step(run.chunk(range(4)))
+    assert run.started == [0, 1]
+
+
 def test_the_input_ends_when_all_rows_have_come_in() -> None:
     run = Map(most=1, workers=1, max_in_flight=1)
     run.step()

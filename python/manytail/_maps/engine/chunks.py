@@ -83,7 +83,7 @@ class ChunkScheduler(Scheduler):
         return effects
 
     # ------------------------------------------------------------------------------------------------ rows come in
-    def _arrived(self, items: list[Item]) -> None:
+    def _read(self, items: list[Item]) -> None:
         if self._counted is not None and items:
             self._counted = type(items[0])
         self.ahead.extend(items)
@@ -112,7 +112,7 @@ class ChunkScheduler(Scheduler):
         if lane is not None:
             for row in rows:
                 row.lane = lane
-        super()._arrived(rows)
+        self._arrived(rows)
 
     # ------------------------------------------------------------------------------------------------ rows go out
     @property

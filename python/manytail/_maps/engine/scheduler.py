@@ -125,7 +125,7 @@ class Scheduler:
         # Counts, which others read at any time.
         self.finished = self.failures = self.retried = self.deferred = self.remembered = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Item: self._succeeded, list: self._arrived, int: self._took, Failed: self._failed, Missed: self._missed,
+            Item: self._succeeded, list: self._read, int: self._took, Failed: self._failed, Missed: self._missed,
             Recalled: self._recalled, Woken: self._woken, InputEnded: self._end_input, LookedUp: self._looked_up,
             Fail: self._fail_map, Stop: self._stop, Began: self._began,
         }  # fmt: skip
@@ -175,13 +175,16 @@ class Scheduler:
         self.handed -= ended
 
     # ------------------------------------------------------------------------------------------------ items come and go
-    def _arrived(self, items: list[Item]) -> None:
+    def _read(self, items: list[Item]) -> None:
         """Items that a reader has read one by one are handled together, and batches are formed of all of them."""
         inbox = self._inbox
         if inbox and type(inbox[0]) is list:
             items = items.copy()
             while inbox and type(inbox[0]) is list:
                 items += inbox.popleft()
+        self._arrived(items)
+
+    def _arrived(self, items: list[Item]) -> None:
         if self.deadline_at == math.inf and self.rules.deadline is not None:
             self.deadline_at = self._now + self.rules.deadline
         self.window.arrived += len(items)
