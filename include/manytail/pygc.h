@@ -52,6 +52,16 @@ static inline void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t secon
     PyTuple_SET_ITEM(pair, 1, (PyObject *)second);
 }
 
+static inline PyObject *mt_list_of_none(Py_ssize_t n) {
+    PyObject *l = PyList_New(0), *grown;
+    if (l != NULL) {
+        grown = PyList_Append(l, Py_None) < 0 ? NULL : PySequence_InPlaceRepeat(l, n);
+        if (grown == NULL) Py_CLEAR(l);
+        Py_XDECREF(grown);
+    }
+    return l;
+}
+
 /* A list that is filled from C while items are taken off a queue, where no Python call may be made. mt_list_reserve
  * allocates n slots but sets the size to 0. The caller writes references to mt_list_slots, then sets the size with
  * mt_list_filled. */
@@ -59,12 +69,7 @@ static inline PyObject *mt_list_reserve(Py_ssize_t n) {
 #ifdef Py_GIL_DISABLED
     /* PyList_New(n) of the free-threaded interpreter frees an uninitialised pointer when it has no memory for the
      * slots; a list that grows does not. The slots hold None, which is immortal: writing over it needs no decref. */
-    PyObject *l = PyList_New(0), *grown;
-    if (l != NULL && n > 0) {
-        grown = PyList_Append(l, Py_None) < 0 ? NULL : PySequence_InPlaceRepeat(l, n);
-        if (grown == NULL) Py_CLEAR(l);
-        Py_XDECREF(grown);
-    }
+    PyObject *l = n > 0 ? mt_list_of_none(n) : PyList_New(0);
 #else
     PyObject *l = PyList_New(n);
 #endif
@@ -82,6 +87,19 @@ static inline PyObject *mt_list_reserve_by(PyObject *one, Py_ssize_t n) {
     (void)one;
     return mt_list_reserve(n);
 #endif
+}
+/* The same for a list that only the caller has, and that may have items: n more slots are behind them, and its size
+ * stays. Returns a new reference to it. */
+static inline PyObject *mt_list_reserve_more(PyObject *l, Py_ssize_t n) {
+    Py_ssize_t size = PyList_GET_SIZE(l), i;
+    PyObject *none = mt_list_of_none(n);
+    int r = none == NULL ? -1 : PyList_SetSlice(l, size, size, none);
+    Py_XDECREF(none);
+    if (r < 0) return NULL;
+    for (i = 0; i < n; i++) Py_DECREF(Py_None); /* the slots' references */
+    Py_SET_SIZE((PyVarObject *)l, size);
+    Py_INCREF(l);
+    return l;
 }
 static inline uintptr_t *mt_list_slots(PyObject *l) { return (uintptr_t *)(void *)((PyListObject *)l)->ob_item; }
 static inline void mt_list_filled(PyObject *l, Py_ssize_t n) { Py_SET_SIZE((PyVarObject *)l, n); }

@@ -115,9 +115,10 @@ class Subscriber(Generic[_T]):
         available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: how many seconds it waits for more messages after the first one. It returns earlier if it has max_items
-        messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it
-        raises ClosedError. It takes the messages only at the end, so an exception loses none. block=False ignores
-        linger. Raises ValueError if linger is negative or NaN.
+        messages, times out, is closed or has missed messages (the next get raises Lagged), or if the queue is shut
+        down. If an exception interrupts it, for example one from a signal handler, the messages that it has taken are
+        in a list, the exception's `items`. block=False ignores linger. Raises ValueError if linger is negative or
+        NaN.
         """
     async def aget(self) -> _T:
         """The version of get() for asyncio and trio coroutines. If it is cancelled, no message is lost, and its wake-up

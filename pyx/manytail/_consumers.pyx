@@ -11,7 +11,8 @@ from libc.stdlib cimport free, malloc
 from manytail._c cimport *
 from manytail._cpython cimport PyTypeObject, mt_patch_new
 from manytail._entries cimport EntryQueue, append_entry, handle_of, in_timer_thread, release_all
-from manytail._eq cimport CLOSED, acquired_entry, is_closed, lock_credit, lock_order, unlock_credit, unlock_order
+from manytail._eq cimport CLOSED, NO_CREDIT, acquired_entry, is_closed
+from manytail._eq cimport lock_credit, lock_order, unlock_credit, unlock_order
 from manytail._eq_manager cimport credit_point, locked_answer
 from manytail._lifecycle cimport given_options, int_argument, raise_if_failed, tell_of_forks, unclosed
 from manytail._root cimport Root
@@ -73,12 +74,20 @@ cdef class Points:
     cdef int count(self) noexcept:
         return <int>len(self.subs) + 1
 
+    cdef tuple current(self):
+        if self.alone:
+            return self.subs
+        return self.owner.open_subs() if self.listens else self.owner.usable()
+
+    cdef bint lasts(self) noexcept:
+        """Whether an entry may be taken. If that ends, Credit.interest_changed() or Subscription.end_lingering() ends
+        the wait of a get that lingers."""
+        return (<Subscription>self.subs[0]).lasts() if self.alone else self.credit.lasts()
+
     cdef int renew(self) except -1:
         """Call it before each try: the subscriptions may have changed."""
         cdef int64_t version = self.credit.version()    # read before the subscriptions: a later change ends the wait
-        cdef tuple subs = self.subs
-        if not self.alone:
-            subs = self.owner.open_subs() if self.listens else self.owner.usable()
+        cdef tuple subs = self.current()
         if self.all == NULL or subs is not self.subs:
             self.place(subs)
         self.all[0].events_seen = version
@@ -99,6 +108,11 @@ cdef class Points:
         for i in range(len(subs)):
             (<Subscription>subs[i]).place(points + i + 1)
         return 0
+
+    cdef object find(self, bint waited):
+        """An Entry, or None: attempt() has failed. waited: so it had before, and its points may be notified."""
+        found = None if waited else try_all(self.current(), self.credit, NULL, self.alone)
+        return self.attempt() if found is None else found
 
     cdef object attempt(self):
         """One try: an Entry or None. Forwards the notifications that it does not use."""
@@ -156,9 +170,8 @@ cdef Points new_points(Credit credit, tuple subs, Consumer owner):
     return points
 
 
-cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline, bint lingers):
-    """get of a Consumer, or of one of its subscriptions. lingers: Empty also if no credit is left; the caller is
-    counted (Credit.count_lingering)."""
+cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline):
+    """get of a Consumer, or of one of its subscriptions."""
     cdef int r
     found = try_all(subs if owner is None else owner.usable(), credit, NULL, owner is None)
     if found is not None:
@@ -170,15 +183,48 @@ cdef object get_from(Credit credit, tuple subs, Consumer owner, int64_t deadline
         found = points.attempt()
         if found is not None:
             return found
-        # If that ends later, Credit.interest_changed() or Subscription.end_lingering() ends the wait.
-        if lingers and not (credit.lasts() if owner is not None else (<Subscription>subs[0]).lasts()):
-            raise Empty
         r = MT_EMPTY
         mt_point()
         if again(points.all, points.count(), &r, deadline):
             continue
         raise_if_failed(r)
         raise Empty             # MT_TIMEOUT
+
+
+@cython.final
+@cython.no_gc_clear     # as its base
+cdef class GetFromQueues(GetMany):
+    """A get_many of a Consumer, or of one of its subscriptions. An exception releases what was taken."""
+    cdef Points at
+    cdef bint waited
+
+    cdef int take(self) except -2:
+        try:
+            while len(self.taken) < self.n:
+                found = self.at.find(self.waited)
+                self.waited = found is None
+                if self.waited:
+                    self.points, self.count = self.at.all, self.at.count()
+                    return NO_CREDIT if self.taken and not self.at.lasts() else MT_EMPTY
+                append_entry(self.taken, found)
+        except (ShutDown, ClosedError):
+            if not self.taken:
+                raise
+            return MT_SHUTDOWN
+        return MT_OK
+
+    cdef int refuse(self, int r) except -1:
+        raise_if_failed(r)
+        raise Empty
+
+    cdef int fail(self, object error) except -1:
+        return release_all(self.taken)
+
+
+cdef GetMany new_get_from(Credit credit, tuple subs, Consumer owner):
+    cdef GetFromQueues it = GetFromQueues.__new__(GetFromQueues)
+    it.at = new_points(credit, subs, owner)
+    return it
 
 
 async def _aget_from(credit, subs, owner):
@@ -306,33 +352,25 @@ cdef class Consumer(Root):
         timeout: seconds for the whole call; None waits without limit. block=False does not wait. Raises Empty if no
         entry comes in time, ShutDown if all its queues are shut down and empty, ClosedError if it is closed or listens,
         and ValueError if timeout is negative or NaN."""
-        return get_from(self.credit, None, self, deadline_from(block, timeout), False)
+        return get_from(self.credit, None, self, deadline_from(block, timeout))
 
     def get_many(self, max_items, block=True, timeout=None, *, linger=0.0):
         """Return a list of up to max_items entries. Waits for the first one, then takes all that are available. If
         max_items <= 0, it returns [] at once. Raises the same errors as get; linger works as in
         Subscription.get_many."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
-        cdef int64_t deadline, end = ONCE
-        cdef list out = []
+        cdef GetMany it
         if n <= 0:
-            return out
-        deadline = deadline_from(block, timeout)
-        append_entry(out, get_from(self.credit, None, self, deadline, False))
-        if longer and deadline != ONCE:
-            end = sooner(deadline, longer)
+            return []
+        it = new_get_from(self.credit, None, self)
+        it.begin(n, deadline_from(block, timeout), longer)
+        if not it.linger:
+            return it.run()
         self.credit.count_lingering(1)
         try:
-            while len(out) < n:
-                append_entry(out, get_from(self.credit, None, self, end, True))
-        except (Empty, ShutDown, ClosedError):
-            return out
-        except BaseException:
-            release_all(out)
-            raise
+            return it.run()
         finally:
             self.credit.count_lingering(-1)
-        return out
 
     async def aget(self):
         """The version of get() for asyncio and trio coroutines. If it is cancelled, no entry and no wake-up is lost."""
@@ -468,8 +506,12 @@ def _find_or_wait(Consumer owner not None, listener):
     return True
 
 
-cdef object get_alone(Credit credit, tuple subscriptions, int64_t deadline, bint lingers):
-    return get_from(credit, subscriptions, None, deadline, lingers)
+cdef object get_alone(Credit credit, tuple subscriptions, int64_t deadline):
+    return get_from(credit, subscriptions, None, deadline)
+
+
+cdef GetMany get_many_alone(Credit credit, tuple subscriptions):
+    return new_get_from(credit, subscriptions, None)
 
 
 cdef object aget_alone(Credit credit, tuple subscriptions):
@@ -477,6 +519,7 @@ cdef object aget_alone(Credit credit, tuple subscriptions):
 
 
 consumer_waits.get = get_alone
+consumer_waits.get_many = get_many_alone
 consumer_waits.aget = aget_alone
 mt_patch_new(<PyTypeObject *>Points)
 mt_patch_new(<PyTypeObject *>ListenerWaiting)

@@ -29,6 +29,7 @@ cdef extern from "manytail/pygc.h":
     void mt_pair_fill(PyObject *pair, uintptr_t first, uintptr_t second)
     list mt_list_reserve(Py_ssize_t)
     list mt_list_reserve_by(list, Py_ssize_t)
+    list mt_list_reserve_more(list, Py_ssize_t)
     uintptr_t *mt_list_slots(PyObject *) nogil
     void mt_list_filled(PyObject *, Py_ssize_t) nogil
     void mt_let_go_of_gil_first() nogil

@@ -8,7 +8,6 @@ from cpython.buffer cimport PyBuffer_Release
 
 from manytail._cpython cimport mt_let_go_of_gil_first
 from manytail._int64 cimport open_int64
-from manytail._lifecycle cimport note_items
 from manytail._mq_forks cimport *
 from manytail._mq_get cimport *
 from manytail._multiqueue cimport DETACH_FROM, MultiQueue, many_argument, new_get_many

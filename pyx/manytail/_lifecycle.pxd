@@ -24,5 +24,4 @@ cdef tuple given_options(str call, dict options, dict defaults)
 cdef object unpicklable(object it, str why=*)
 cdef int raise_if_failed(int status) except -1
 cdef int note_count(object error, int64_t count) except -1
-cdef int note_items(object error, list items) except -1
 cdef void unclosed(str text) noexcept

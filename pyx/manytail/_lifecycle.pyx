@@ -217,17 +217,6 @@ cdef int note_count(object error, int64_t count) except -1:
     return 0
 
 
-cdef int note_items(object error, list items) except -1:
-    """Set error.items, what a call has taken before this exception. As note_count(). What a call inside that one has
-    taken, in a selection or a signal handler, comes first."""
-    try:
-        before = getattr(error, "items", None)
-        error.items = before + items if type(before) is list else items
-    except Exception:
-        pass
-    return 0
-
-
 cdef void unclosed(str text) noexcept:
     """Issue a ResourceWarning from a finalizer. If a filter turns it into an error, that goes to sys.unraisablehook. A
     pending exception is kept. No warning at interpreter exit, when the warnings module may be gone."""

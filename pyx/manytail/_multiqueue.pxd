@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from manytail._int64 cimport Int64s
 from manytail._mq cimport queue, subqueue
 from manytail._root cimport Root
+from manytail._waiting cimport GetMany
 
 cdef enum:
     DETACH_FROM = 5000      # raw items; two threads that detach for fewer get in each other's way (measured, 3.11)
@@ -26,8 +27,8 @@ cdef class MultiQueue(Root):
     cdef int take_chosen(self, uintptr_t *item, PyObject **key) except -1
     cdef int take_integer(self, uintptr_t *item, PyObject **key) except -1
     cdef object many(self, int64_t n, int64_t deadline, int64_t linger)
-    cdef list take_many(self, int64_t n)
-    cdef int take_into(self, list out, int64_t n) except -1
+    cdef list take_many(self, list out, int64_t n)
+    cdef list take_each(self, list out, int64_t n)
     cdef object result_of(self, list items)
     cdef bint wait_for_items(self, int64_t deadline) except -1
     cdef object until_items(self, int64_t deadline)
@@ -51,18 +52,6 @@ cdef class SubQueue(Root):
     cdef int put_sized_sequence(self, object items, int64_t deadline, int64_t *count) except -1
     cdef int64_t count(self) noexcept
 
-
-@cython.final
-cdef class GetMany:
-    cdef MultiQueue mq
-    cdef list taken
-    cdef int64_t n
-    cdef int64_t deadline
-    cdef int64_t linger         # nanoseconds from the first item on
-    cdef bint is_complete(self) except -1
-    cdef bint wait(self) except -1
-    cdef int fail(self, object error) except -1
-    cdef list run(self)
 
 cdef GetMany new_get_many(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger)
 

@@ -28,7 +28,7 @@ from manytail._mq_clear cimport *
 from manytail._mq_put cimport *
 from manytail._mq_iterate cimport *
 from manytail._mq_life cimport *
-from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, note_items, raise_if_failed
+from manytail._lifecycle cimport at_fork, int_argument, maxsize_argument, note_count, raise_if_failed
 from manytail._root cimport clear_by_breaking_cycles
 
 from manytail._values import MultiQueueStats, SubQueueView
@@ -476,51 +476,45 @@ cdef class MultiQueue(Root):
         cdef list out
         if n <= 0:
             return []
-        if self.choose is not None or (linger and deadline != ONCE):
-            return self.result_of(new_get_many(self, n, deadline, linger).run())
-        while True:
-            out = self.take_many(n)
+        if self.choose is None and (not linger or deadline == ONCE):
+            out = self.take_many(None, n)
             if out:
                 return out
-            if not self.wait_for_items(deadline):
+            if deadline == ONCE and not self.wait_for_items(ONCE):
                 raise Empty
+        return self.result_of(new_get_many(self, n, deadline, linger).run())
 
-    cdef list take_many(self, int64_t n):
-        """Take up to n items without waiting."""
+    cdef list take_many(self, list out, int64_t n):
+        """Append up to n items to `out`, or to a new list, without waiting. If this raises, `out` has all that was
+        taken."""
         cdef wait_node *to_post = NULL
-        cdef list out
-        n = qsize_of(self.q, n, True)
+        cdef int64_t before, got
+        n = qsize_of(self.q, n, True)   # with fast putters it might not end otherwise
         if n == 0:
-            return []
-        # The list is allocated before the items are taken: after that nothing can fail.
+            return out
+        # The slots are allocated before items are taken: after that nothing can fail.
         try:
-            out = mt_list_reserve(n)
+            out = mt_list_reserve(n) if out is None else mt_list_reserve_more(out, n)
         except BaseException:
             forward_items(self.q, True)     # another getter takes what this one may have been woken for
             raise
+        if self.raw or self.choose is not None:
+            return self.take_each(out, n)
+        before = len(out)
         lock_take(self.q, True)
-        cdef int64_t got = head_get_many(self.q, mt_list_slots(<PyObject *>out), n, True, &to_post)
-        mt_list_filled(<PyObject *>out, got)
+        got = head_get_many(self.q, mt_list_slots(<PyObject *>out) + before, n, True, &to_post)
+        mt_list_filled(<PyObject *>out, before + got)
         unlock_take_and_post(self.q, to_post)
         return out
 
-    cdef int take_into(self, list out, int64_t n) except -1:
-        """Append what is there to `out`, until it has n items. If this raises, `out` has all that was taken."""
-        cdef int64_t there = qsize_of(self.q, n - len(out), True)   # with fast putters it might not end otherwise
-        cdef object item
-        while there > 0:
-            out.append(None)            # allocated before the item is taken: after that nothing can fail
-            try:
-                item = self.take(False)
-            except BaseException:
-                out.pop()
-                raise
+    cdef list take_each(self, list out, int64_t n):
+        cdef int64_t _i
+        for _i in range(n):
+            item = self.take(False)
             if item is NOTHING:
-                out.pop()
-                return 0
-            out[len(out) - 1] = item
-            there -= 1
-        return 0
+                break
+            out.append(item)
+        return out
 
     cdef object result_of(self, list items):
         """What get_many returns."""
@@ -582,7 +576,7 @@ cdef class MultiQueue(Root):
         if pause is not None:
             await pause
         if n > 0 and (longer or self.choose is not None):
-            return self.result_of(await new_get_many(self, n, NEVER, longer).gather())
+            return self.result_of(await new_get_many(self, n, NEVER, longer).arun())
         while True:
             try:
                 return self.many(n, ONCE, 0)
@@ -676,74 +670,25 @@ cdef class MultiQueue(Root):
         return MultiQueueStats(qsize, subqueues, enabled, getters, putters, put, got)
 
 
-# ----------------------------------------------------------------------------------------------------- gets that linger
+# --------------------------------------------------------------------------------------------------------- gets of many
 @cython.final
-@cython.no_gc_clear      # a coroutine that is closed by the collector still forwards what it was woken for
-cdef class GetMany:
-    """A get_many that lingers or asks a selection: what it has taken, and until when it waits for more. It waits in a
-    thread, run(), or in a coroutine, gather(). An exception that ends it has what was taken as its `items`."""
+@cython.no_gc_clear     # as its base
+cdef class GetItems(GetMany):
+    cdef MultiQueue mq
 
-    cdef bint is_complete(self) except -1:
-        """Take what is there. False: wait for more, until `deadline`."""
-        cdef bint first = not self.taken
-        self.mq.take_into(self.taken, self.n)
-        if not self.taken:
-            return False
-        if first and self.linger:
-            self.deadline = sooner(self.deadline, self.linger)
-        # The time is looked at here too: a wait ends with MT_OK while there are items, even if its deadline is over.
-        return (len(self.taken) >= self.n or not self.linger
-                or (self.deadline != NEVER and mt_now_ns() >= self.deadline))
+    cdef int take(self) except -2:
+        self.mq.take_many(self.taken, self.n - len(self.taken))
+        return MT_EMPTY if len(self.taken) < self.n else MT_OK
 
-    cdef int fail(self, object error) except -1:
-        """Pass on a wake-up that was not used, and give the exception what was taken."""
-        forward_items(self.mq.q, True)
-        return note_items(error, self.taken)
-
-    cdef list run(self):
-        try:
-            while not self.is_complete() and self.wait():
-                continue
-        except BaseException as error:
-            self.fail(error)
-            raise
-        return self.taken
-
-    cdef bint wait(self) except -1:
-        """Wait for items. False: there will be none in time, or the queue is shut down, and some have been taken."""
-        try:
-            if self.mq.wait_for_items(self.deadline):
-                return True
-        except ShutDown:        # also of a signal handler, which the queue has nothing to do with
-            if not self.taken or not locked_value(self.mq.q, &self.mq.q.shut):
-                raise
-            return False
-        if not self.taken:
-            raise Empty
-        return False
-
-    async def gather(self):
-        try:
-            while not self.is_complete():
-                r = await self.mq.until_items(self.deadline)
-                if self.taken and (r == MT_TIMEOUT or r == MT_SHUTDOWN):
-                    break
-                refuse(r, NULL)
-        except BaseException as error:
-            self.fail(error)
-            raise
-        return self.taken
+    cdef int refuse(self, int r) except -1:
+        return refuse(r, NULL)
 
 
 cdef GetMany new_get_many(MultiQueue mq, int64_t n, int64_t deadline, int64_t linger):
-    cdef GetMany it
-    try:
-        it = GetMany.__new__(GetMany)
-        it.taken = []
-    except BaseException:
-        forward_items(mq.q, True)       # another getter takes what this one may have been woken for
-        raise
-    it.mq, it.n, it.deadline, it.linger = mq, n, deadline, 0 if deadline == ONCE else linger
+    cdef GetItems it = GetItems.__new__(GetItems)
+    it.begin(n, deadline, linger)
+    items_point(&it.point, mq.q, True)
+    it.mq = mq
     return it
 
 

@@ -886,20 +886,10 @@ cdef inline void locked_count_waiting(pubsub *q, subscriber *s) noexcept nogil:
         ps_fetch_add_u32(&q.nwaiting, now - before)     # pairs with: mt_load_seq_cst in wake_getters, shut_down
 
 
-cdef inline bint locked_first_thread_lingers(subscriber *s) noexcept nogil:
-    """Whether the thread that waits longest waits for several messages (a get_many with `linger`)."""
-    cdef wait_node *node = s.not_empty.first[THREADS]
-    return node != NULL and node.point.amount > 1 and s.missed == 0
-
-
 cdef inline void locked_propagate(pubsub *q, subscriber *s, wait_node **to_post) noexcept nogil:
-    """If a getter has something to return or to raise, notify the next waiter. One that wants more messages than there
-    are is skipped: it would take none, and the waiters after it would not be notified."""
+    """If a getter has something to return or to raise, notify the next waiter."""
     if unlikely(s.not_empty.n != 0) and locked_status(s) == MT_OK:
-        if unlikely(locked_first_thread_lingers(s)):
-            notify_fitting(&s.not_empty, end_seq(q) - locked_next_seq(s), to_post)
-        else:
-            notify(&s.not_empty, to_post)
+        notify(&s.not_empty, to_post)
         locked_count_waiting(q, s)
 
 
@@ -1054,26 +1044,6 @@ cdef inline void message_point(wait_point *p, subscriber *s) noexcept nogil:
 
 cdef inline int locked_poll_message(wait_point *p, bint parking) noexcept nogil:
     cdef int r = locked_status(<subscriber *>p.of)
-    return WAIT if r == MT_EMPTY else r
-
-
-cdef inline void messages_point(wait_point *p, subscriber *s, int64_t n) noexcept nogil:
-    """A get_many with `linger` waits until there are n messages, or as many as maxsize allows, or no more will come."""
-    message_point(p, s)
-    p.amount = n
-    p.poll = locked_poll_messages
-
-
-cdef inline int locked_poll_messages(wait_point *p, bint parking) noexcept nogil:
-    cdef subscriber *s = <subscriber *>p.of
-    cdef pubsub *q = s.q
-    # relaxed because: set_maxsize() notifies all waiters after the change, under the lock that the caller holds
-    cdef int64_t maxsize = mt_load_relaxed_i64(&q.maxsize)
-    cdef int r = locked_status(s)
-    if 0 < maxsize < p.amount:
-        p.amount = maxsize
-    if r == MT_OK and s.missed == 0 and end_seq(q) - locked_next_seq(s) < p.amount and not is_shut(q):
-        return WAIT
     return WAIT if r == MT_EMPTY else r
 
 
@@ -1292,11 +1262,10 @@ cdef inline void wake_all_getters(pubsub *q) noexcept nogil:
 
 
 cdef inline void set_maxsize(pubsub *q, int64_t maxsize) noexcept nogil:
-    """Set maxsize, and wake all publishers and getters: both wait for conditions that depend on it."""
-    # relaxed because: waiters read it under the locks that are taken next
+    """Set maxsize, and wake all publishers."""
+    # relaxed because: waiters read it under the lock that is taken next
     mt_store_relaxed_i64(&q.maxsize, maxsize)
     notify_publishers(q, True)
-    wake_all_getters(q)
 
 
 cdef inline void shut_down(pubsub *q, bint immediate) noexcept nogil:

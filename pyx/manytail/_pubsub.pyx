@@ -560,80 +560,45 @@ cdef class Subscriber(Root):
         available. If max_items <= 0, it returns [] at once. Raises the same errors as get.
 
         linger: how many seconds it waits for more messages after the first one. It returns earlier if it has max_items
-        messages (or as many as maxsize allows), times out, or the queue is shut down; if the subscriber is closed, it
-        raises ClosedError. It takes the messages only at the end, so an exception loses none. block=False ignores
-        linger. Raises ValueError if linger is negative or NaN."""
+        messages, times out, is closed or has missed messages (the next get raises Lagged), or if the queue is shut
+        down. If an exception interrupts it, for example one from a signal handler, the messages that it has taken are
+        in a list, the exception's `items`. block=False ignores linger. Raises ValueError if linger is negative or
+        NaN."""
         cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
-        cdef wait_point p
+        cdef GetMessages it
         cdef list out
         cdef int r = MT_OK
         if n <= 0:
             return []
         deadline = deadline_from(block, timeout)
-        if longer and deadline != ONCE:
-            out = self.lingering(n, deadline, longer)
-        else:
-            out = self.take_many(n, &r)
-            while unlikely(r != MT_OK):
-                ps.message_point(&p, self.s)
-                if not again(&p, 1, &r, deadline) and self.refuse(r) == MT_EMPTY:
-                    out = None      # an empty list if another thread was faster
-                    break
-                out = self.take_many(n, &r)
-        if out is None:
-            mt_return_raising(EMPTY)
-        return out
+        if not longer or deadline == ONCE:
+            out = self.take_many(None, n, &r)
+            if likely(r == MT_OK):
+                return out
+            if deadline == ONCE and r == MT_EMPTY:
+                mt_return_raising(EMPTY)
+        it = GetMessages.__new__(GetMessages)
+        it.begin(n, deadline, longer)
+        ps.message_point(&it.point, self.s)
+        it.subscriber = self
+        return it.run()
 
-    cdef list lingering(self, int64_t n, int64_t deadline, int64_t linger):
-        """get_many with linger. It takes nothing while it waits, so threads that share the subscriber may take the
-        messages. None: nothing came in time."""
-        cdef list out
-        cdef int r
-        while True:
-            r = self.wait_for(1, deadline)
-            if r == MT_OK:
-                ps.forward_not_empty(self.q, self.s)    # what it was notified of it does not take yet
-                r = self.wait_for(n, sooner(deadline, linger))
-                if r == MT_TIMEOUT:
-                    r = MT_OK
-            if r == MT_OK:
-                out = self.take_many(n, &r)
-                if r == MT_OK:
-                    return out
-            # MT_EMPTY: other threads took all of them, so wait for the first again.
-            if r != MT_EMPTY and self.refuse(r) == MT_EMPTY:
-                return None
-
-    cdef int wait_for(self, int64_t n, int64_t deadline) noexcept:
-        """Wait for n messages. MT_OK: they are there, or a take would raise Lagged, or the queue was shut down with
-        messages left. Else why a take fails, or MT_TIMEOUT, ..."""
-        cdef wait_point p
-        cdef int r
-        while True:
-            ps.messages_point(&p, self.s, n)
-            r = poll_all(&p, 1)
-            if r != WAIT:
-                return r
-            r = MT_EMPTY
-            if not again(&p, 1, &r, deadline):
-                return r
-
-    cdef list take_many(self, int64_t n, int *status):
-        """Take up to n messages without waiting. *status: why there are none."""
-        cdef int64_t got = 0
+    cdef list take_many(self, list out, int64_t n, int *status):
+        """Append up to n messages to `out`, or to a new list, without waiting. *status: why there are none."""
+        cdef int64_t got = 0, before
         cdef bint trim_next = False
-        cdef list out
         status[0] = ps.available(self.s, &n)
         if status[0] != MT_OK:
-            return None
-        # The list is allocated before the messages are taken: after that nothing can fail.
+            return out
+        # The slots are allocated before the messages are taken: after that nothing can fail.
         try:
-            out = mt_list_reserve_by(self.one, n)
+            out = mt_list_reserve_by(self.one, n) if out is None else mt_list_reserve_more(out, n)
         except BaseException:
             ps.forward_not_empty(self.q, self.s)    # this call may have been woken for them and does not take them
             raise
-        status[0] = ps.take_many(self.q, self.s, mt_list_slots(<PyObject *>out), n, &got, &trim_next)
-        mt_list_filled(<PyObject *>out, got)
+        before = len(out)
+        status[0] = ps.take_many(self.q, self.s, mt_list_slots(<PyObject *>out) + before, n, &got, &trim_next)
+        mt_list_filled(<PyObject *>out, before + got)
         if trim_next:
             trim(self.q)
         return out
@@ -701,6 +666,25 @@ cdef class Subscriber(Root):
         ClosedError. May be called again."""
         if ps.close_subscriber(self.q, self.s):
             trim(self.q)
+
+
+@cython.final
+@cython.no_gc_clear     # as its base
+cdef class GetMessages(GetMany):
+    cdef Subscriber subscriber
+
+    cdef int take(self) except -2:
+        cdef int r = MT_OK
+        self.subscriber.take_many(self.taken, self.n - len(self.taken), &r)
+        if r == MT_OK and len(self.taken) < self.n:
+            return MT_EMPTY
+        if r == ps.LAGGED and self.taken:
+            ps.forward_not_empty(self.subscriber.q, self.subscriber.s)  # the next get raises Lagged
+        return r
+
+    cdef int refuse(self, int r) except -1:
+        if self.subscriber.refuse(r) == MT_EMPTY:
+            raise Empty
 
 
 cdef void warn_unclosed(int64_t at, int64_t behind) noexcept:

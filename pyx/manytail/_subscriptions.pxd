@@ -8,14 +8,14 @@ from manytail._entry cimport entry
 from manytail._eq cimport acquired_entry, cursor, effects, shared_credit, subscription
 from manytail._eq_get cimport search_way
 from manytail._root cimport Root
-from manytail._waiting cimport Waiting, wait_point
+from manytail._waiting cimport GetMany, Waiting, wait_point
 
 
 @cython.final
 cdef class Credit(Root):
     cdef shared_credit p
     cdef mt_atomic_u32 listens  # whether its Consumer has a listener
-    cdef int64_t lingering      # gets that linger; under the credit's lock
+    cdef int64_t lingering      # gets that linger, or will; under the credit's lock
     cdef mt_atomic_i64 turn     # of the Consumer's gets: the number of the subscription that is tried first
     cdef tuple shared_by        # the open subscriptions of the Consumer; never changed, but replaced
     cdef bint lasts(self) noexcept
@@ -36,7 +36,7 @@ cdef class Subscription(Root):
     cdef Credit credit          # shared with the other subscriptions of a Consumer, or None
     cdef bint open
     cdef bint quiet
-    cdef mt_atomic_i64 lingering    # gets that linger; changed under the order lock
+    cdef mt_atomic_i64 lingering    # gets that linger, or will; changed under the order lock
     cdef object __weakref__
     cdef object get_slow(self, int64_t deadline, int r, wait_point *p)
     cdef int refuse(self, int r) except -1
@@ -51,9 +51,6 @@ cdef class Subscription(Root):
     cdef bint locked_obtain(self, entry *e, cursor *c, search_way way, acquired_entry *t, effects *fx) noexcept nogil
     cdef void place(self, wait_point *p) noexcept
     cdef void release_unclaimed(self) noexcept
-    cdef int linger(self, list out, int64_t n, int64_t deadline) except -1
-    cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1
-    cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1
     cdef void count_lingering(self, int64_t change) noexcept
     cdef void end_lingering(self) noexcept
     cdef int forward(self) except -1
@@ -64,7 +61,8 @@ cdef class Subscription(Root):
 # How a subscription of a Consumer waits. _consumers.pyx sets this when it is imported: _subscriptions does not depend
 # on it.
 ctypedef struct consumer_calls:
-    object (*get)(Credit, tuple subscriptions, int64_t deadline, bint lingers)
+    object (*get)(Credit, tuple subscriptions, int64_t deadline)
+    GetMany (*get_many)(Credit, tuple subscriptions)
     object (*aget)(Credit, tuple subscriptions)
 
 cdef consumer_calls consumer_waits

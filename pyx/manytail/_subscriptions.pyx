@@ -96,7 +96,8 @@ cdef class Credit(Root):
             self.notify()               # they return
 
     cdef void count_lingering(self, int64_t change) noexcept:
-        """A get begins (1) or ends (-1) to linger: it returns when there is no credit, or the Consumer is suspended."""
+        """A get that lingers begins (1) or ends (-1): it returns what it has when there is no credit, or on
+        suspend()."""
         lock_credit(&self.p)
         self.lingering += change
         unlock_credit(&self.p)
@@ -169,7 +170,7 @@ cdef class Subscription(Root):
         """r: what the first try at p returned; -1: there was none."""
         cdef acquired_entry t
         if self.credit is not None:
-            return consumer_waits.get(self.credit, (self,), deadline, False)
+            return consumer_waits.get(self.credit, (self,), deadline)
         self.place(p)
         while True:
             if r == -1:
@@ -397,36 +398,24 @@ cdef class Subscription(Root):
         entries, times out, is closed or has used up its prefetch, or if the queue is shut down. If an exception
         interrupts it, for example one from a signal handler, the entries are released. block=False ignores linger.
         Raises ValueError if linger is negative or NaN."""
-        cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger), deadline
-        cdef list out = []
-        cdef acquired_entry t
-        cdef wait_point p
+        cdef int64_t n = int_argument("max_items", max_items, "an int"), longer = linger_from(linger)
+        cdef GetMany it
         if n <= 0:
-            return out
-        deadline = deadline_from(block, timeout)
-        p.woken = False
-        append_entry(out, self.get_slow(deadline, -1, &p))
-        p.woken = False
-        try:
-            while len(out) < n and self.take(&t, &p) == MT_OK:
-                append_entry(out, handle_of(self.queue_, &t))
-            if longer and deadline != ONCE:
-                self.linger(out, n, sooner(deadline, longer))
-        except BaseException:
-            release_all(out)
-            raise
-        return out
-
-    cdef int linger(self, list out, int64_t n, int64_t deadline) except -1:
-        """Append entries to `out` until there are n, the deadline is over, or it can take no more."""
+            return []
+        it = new_get_entries(self) if self.credit is None else consumer_waits.get_many(self.credit, (self,))
+        it.begin(n, deadline_from(block, timeout), longer)
+        if not it.linger:
+            return it.run()
         self.count_lingering(1)
         try:
-            return self.linger_counted(out, n, deadline)
+            return it.run()
         finally:
             self.count_lingering(-1)
 
     cdef void count_lingering(self, int64_t change) noexcept:
-        """A get begins (1) or ends (-1) to linger: end_lingering() has to wake it."""
+        """A get that lingers begins (1) or ends (-1): end_lingering() has to wake it."""
+        if self.credit is not None:         # which may be used up in other queues
+            self.credit.count_lingering(change)
         lock_order(self.s.q)
         # relaxed because: under the order lock, and read as a hint without it
         mt_store_relaxed_i64(&self.lingering, mt_load_relaxed_i64(&self.lingering) + change)
@@ -441,38 +430,6 @@ cdef class Subscription(Root):
         if mt_load_relaxed_i64(&self.lingering) != 0 and not is_interested(&self.s):
             locked_wake_subscription(self.s.q, &self.s, &fx)
         unlock_and_run_effects(self.queue_, &fx)
-
-    cdef int linger_counted(self, list out, int64_t n, int64_t deadline) except -1:
-        cdef acquired_entry t
-        cdef wait_point p
-        cdef int r
-        if self.credit is not None:
-            return self.linger_with_credit(out, n, deadline)
-        self.place(&p)
-        while len(out) < n:
-            r = self.take(&t, &p)
-            if r == MT_OK:
-                append_entry(out, handle_of(self.queue_, &t))
-                continue
-            if r != MT_EMPTY:
-                return 0
-            if not again(&p, 1, &r, deadline):
-                if r == MT_INTERRUPTED or r == MT_NOMEM:
-                    self.refuse(r)
-                return 0
-        return 0
-
-    cdef int linger_with_credit(self, list out, int64_t n, int64_t deadline) except -1:
-        """linger() with a shared credit, which may be used up in other queues, so it waits for an event of that too."""
-        self.credit.count_lingering(1)
-        try:
-            while len(out) < n:
-                append_entry(out, consumer_waits.get(self.credit, (self,), deadline, True))
-        except (Empty, ShutDown, ClosedError):
-            return 0
-        finally:
-            self.credit.count_lingering(-1)
-        return 0
 
     # ------------------------------------------------------------------------------------------------------------ async
     async def aget(self):
@@ -596,6 +553,36 @@ cdef class Subscription(Root):
         lock_for_effects(self.s.q, &fx)
         locked_unsubscribe(self.s.q, &self.s, &fx)
         unlock_and_run_effects(self.queue_, &fx)
+
+
+@cython.final
+@cython.no_gc_clear     # as its base
+cdef class GetEntries(GetMany):
+    """A get_many of a subscription that belongs to no Consumer. An exception releases what was taken."""
+    cdef Subscription subscription
+
+    cdef int take(self) except -2:
+        cdef acquired_entry t
+        cdef int r
+        while len(self.taken) < self.n:
+            r = self.subscription.take(&t, &self.point)
+            if r != MT_OK:
+                return MT_EMPTY if r == NO_CREDIT and not self.taken else r
+            append_entry(self.taken, handle_of(self.subscription.queue_, &t))
+        return MT_OK
+
+    cdef int refuse(self, int r) except -1:
+        return self.subscription.refuse(r)
+
+    cdef int fail(self, object error) except -1:
+        return release_all(self.taken)
+
+
+cdef GetMany new_get_entries(Subscription subscription):
+    cdef GetEntries it = GetEntries.__new__(GetEntries)
+    it.subscription = subscription
+    subscription.place(&it.point)
+    return it
 
 
 @cython.final
@@ -755,6 +742,6 @@ cdef Credit new_credit():
 
 makers.subscribe = subscribe
 makers.browse = browse
-for closed_type in (EntryIterator, Subscription, Credit, Browser):
+for closed_type in (EntryIterator, GetEntries, Subscription, Credit, Browser):
     mt_patch_new(<PyTypeObject *>closed_type)
 del closed_type

@@ -618,6 +618,25 @@ cdef class Waiting:
     cdef bint schedule(self) noexcept
     cdef bint is_closed(self, object error) except -1
 
+# -------------------------------------------------------------------------------------------------------- gets of many
+cdef class GetMany:
+    cdef list taken
+    cdef int64_t n
+    cdef int64_t deadline
+    cdef int64_t linger         # nanoseconds from the first item on
+    cdef wait_point *points     # where it waits: &point, or points that a subclass owns
+    cdef int count              # of `points`
+    cdef wait_point point       # for a structure whose get waits at one point
+    cdef void begin(self, int64_t n, int64_t deadline, int64_t linger)
+    cdef int take(self) except -2
+    cdef int refuse(self, int r) except -1
+    cdef int fail(self, object error) except -1
+    cdef int attempt(self) except -2
+    cdef bint ends(self, int r) except -1
+    cdef list run(self)
+
+
+cdef int note_items(object error, list items) except -1
 cdef Waiting new_waiting(object of)
 cdef Waiting new_waiting_at(object of, wait_point *points, int n)
 cdef int wait_at(Waiting it, object of, wait_point *points, int n) except -1

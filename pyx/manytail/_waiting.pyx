@@ -9,7 +9,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
 
-from manytail._c cimport MT_OK, MT_TIMEOUT, PyThread_get_thread_ident, mt_now_ns, mt_xchg_acq_rel_u32
+from manytail._c cimport *
 
 import sys
 import threading
@@ -367,3 +367,86 @@ cdef class WakeUp:
             node = pop_deferred()
             if node != NULL:
                 wake_or_forward(node)
+
+
+# -------------------------------------------------------------------------------------------------------- gets of many
+cdef int note_items(object error, list items) except -1:
+    """Set error.items, what a call has taken before this exception, as note_count() sets its count. What a call inside
+    that one has taken, in a selection or a signal handler, comes first."""
+    try:
+        before = getattr(error, "items", None)
+        error.items = before + items if type(before) is list else items
+    except Exception:
+        pass
+    return 0
+
+
+# no_gc_clear: a coroutine that is closed by the collector still forwards what it was woken for.
+@cython.no_gc_clear
+cdef class GetMany:
+    """A get_many: what it has taken, and until when it waits for more. It waits in a thread, run(), or in a coroutine,
+    arun(). An exception that ends it has what was taken as its `items`; all other ends return that.
+
+    A subclass per structure sets where to wait, and says how to take, and what to raise if nothing was taken."""
+
+    cdef void begin(self, int64_t n, int64_t deadline, int64_t linger):
+        self.taken = []
+        self.n, self.deadline, self.linger = n, deadline, 0 if deadline == ONCE else linger
+        self.points, self.count = &self.point, 1
+
+    cdef int take(self) except -2:
+        """Append what is there to `taken`, up to n. MT_OK: there are n. MT_EMPTY: there are not. Else why no more will
+        come; what was notified for it is forwarded."""
+
+    cdef int refuse(self, int r) except -1:
+        """Raise the exception for a get that ended with r. If it returns, the get tries again."""
+
+    cdef int fail(self, object error) except -1:
+        return note_items(error, self.taken)
+
+    cdef int attempt(self) except -2:
+        """Take what is there. MT_EMPTY: wait for more, until `deadline`. Else how the call ends."""
+        cdef bint first = not self.taken
+        cdef int r = self.take()
+        if not self.taken:
+            return r
+        if first and self.linger:
+            self.deadline = sooner(self.deadline, self.linger)
+        # The time is looked at here too: a wait ends with MT_OK while there are items, even if its deadline is over.
+        if not self.linger or (self.deadline != NEVER and mt_now_ns() >= self.deadline):
+            return MT_OK
+        return r
+
+    cdef bint ends(self, int r) except -1:
+        """After a try, or a wait, that ended with r."""
+        if not self.taken or r == MT_NOMEM or r == MT_INTERRUPTED:
+            self.refuse(r)
+            return False
+        return True
+
+    cdef list run(self):
+        cdef int r
+        try:
+            while True:
+                r = self.attempt()
+                if r == MT_EMPTY and again(self.points, self.count, &r, self.deadline):
+                    continue
+                if self.ends(r):
+                    return self.taken
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    async def arun(self):
+        try:
+            while True:
+                r = self.attempt()
+                if r == MT_EMPTY:
+                    r = await new_waiting_at(self, self.points, self.count).wait_until(self.deadline)
+                    if r == MT_OK:
+                        continue
+                if self.ends(r):
+                    return self.taken
+        except BaseException as error:
+            self.fail(error)
+            raise

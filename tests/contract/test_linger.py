@@ -1,10 +1,11 @@
-"""get_many(linger=...) of every structure: what ends its wait, and that an exception leaves or gives back everything.
+"""get_many(linger=...) of every structure: what ends its wait, and that an exception has or gives back everything.
 
 A linger of LONG seconds ends by what the test does; one of a few thousandths ends by itself. No test depends on how
 long either takes.
 """
 import asyncio
 import random
+import signal
 import time
 from queue import Empty
 
@@ -15,6 +16,7 @@ from support.queues import as_list, get_many_into
 from support.threads import DEADLINE, LONG, Threads, acting_when, ctrl_c, main_thread_sleeps, wait_asleep, wait_until
 
 from contract.structures import ENDED, STRUCTURES
+from manytail import ShutDown
 
 SHORT = 0.003
 pytestmark = pytest.mark.thread_unsafe(reason="signals")
@@ -60,8 +62,7 @@ class Form:
         structure, out, self.call = FORMS[name]
         self.on = STRUCTURES[structure]()
         self.out = self.on.outs[out]
-        self.keeps = "MultiQueue" in structure  # what it has taken is in the exception, not put back or released
-        self.gives_up = structure == "PubSubQueue"  # it takes nothing before the end, and an immediate end takes all
+        self.keeps = structure not in ("EntryQueue", "Consumer")  # in the exception; entries are released instead
 
     def __call__(self, n, linger, **wait):
         return [self.on.item(got) for got in self.call(self.out, n, linger=linger, **wait)]
@@ -71,7 +72,7 @@ class Form:
             self.on.put(item)
 
     def has_taken_all(self):
-        wait_until(lambda: self.gives_up or not self.on.inside(), "it lingers")
+        wait_until(lambda: not self.on.inside(), "it lingers")
 
 
 def made(name):
@@ -138,10 +139,7 @@ def test_a_shutdown_ends_it_and_what_was_taken_is_returned(form, immediate):
         wait_asleep(getter)
         form.has_taken_all()
         form.on.shutdown(immediate)
-        if immediate and form.gives_up:
-            assert isinstance(getter.outcome(), ENDED)
-        else:
-            assert [form.on.item(got) for got in getter.result()] == [1, 2]
+        assert [form.on.item(got) for got in getter.result()] == [1, 2]
     with pytest.raises(ENDED):
         form(5, LONG)
 
@@ -154,10 +152,7 @@ def test_closing_ends_it(waiting):
         wait_asleep(getter)
         waiting.has_taken_all()
         waiting.on.outs[0].close()
-        if waiting.gives_up:
-            assert isinstance(getter.outcome(), ENDED)
-        else:
-            assert [entry.item for entry in getter.result()] == [1]
+        assert [getattr(got, "item", got) for got in getter.result()] == [1]
     with pytest.raises(ENDED):
         waiting(5, LONG)
 
@@ -188,12 +183,24 @@ def test_a_bad_linger_is_refused_without_blocking_too(waiting):
     assert waiting.on.inside() == 1
 
 
-def test_ctrl_c_ends_it_and_nothing_is_lost(waiting):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ShutDown, Empty])
+def test_an_exception_of_a_signal_handler_ends_it_and_nothing_is_lost(waiting, error):
+    """ShutDown and Empty too, which are not the queue's."""
     waiting.put(1, 2, 3)
-    taken = (lambda: True) if waiting.gives_up else (lambda: waiting.on.inside() == 0)
-    with acting_when(lambda: taken() and main_thread_sleeps(), ctrl_c), pytest.raises(KeyboardInterrupt) as error:
-        waiting(5, LONG)
-    had = getattr(error.value, "items", [])
+
+    def handler(*_):
+        raise error
+
+    def lingers():
+        return not waiting.on.inside() and main_thread_sleeps()
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with acting_when(lingers, ctrl_c), pytest.raises(error) as ended:
+            waiting(5, LONG)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    had = getattr(ended.value, "items", [])
     assert had == ([1, 2, 3] if waiting.keeps else [])
     assert waiting.on.inside() == 3 - len(had)
     if not waiting.keeps:

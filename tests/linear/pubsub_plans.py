@@ -87,8 +87,7 @@ def bind(queue: Any, readers: dict[str, Any], name: str, args: tuple[Any, ...], 
         return Planned(name, args, lambda: getattr(readers[args[0]], name))
     if name == "close":
         return Planned(name, args, reader.close if reader else lambda: readers[args[0]].close())
-    if name == "linger":  # a get_many to the specification
-        name, wait = "get_many", {"linger": SHORT, **wait}
+    method, wait = ("get_many", {"linger": SHORT, **wait}) if name == "linger" else (name, wait)
     if reader:
-        return Planned(name, args, partial(getattr(reader, name), *args[1:], **wait), TAKING)
-    return Planned(name, args, lambda: getattr(readers[args[0]], name)(*args[1:], **wait), TAKING)
+        return Planned(name, args, partial(getattr(reader, method), *args[1:], **wait), TAKING)
+    return Planned(name, args, lambda: getattr(readers[args[0]], method)(*args[1:], **wait), TAKING)

@@ -9,11 +9,13 @@ Not at one instant, and named step by step:
 - a publish with slow="drop_oldest": each subscriber at the bound is moved, then the message goes in. A take in between
   may free a slot that was freed already; another publisher may use the slot, so that they are moved again. No
   subscriber is moved for a message that a shutdown refuses;
+- a get_many that lingers: one step per message;
 - shutdown: publishers see it first, then subscribers; with immediate=True each subscriber's rest is dropped last.
 A get_many may return fewer messages than are there, never none.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .checker import Maybe
@@ -64,6 +66,8 @@ class PubSubSpec:
             return self._publish_steps(1, [call.result])
         if call.name == "publish_many":
             return self._publish_many_steps(call)
+        if call.name == "linger" and not isinstance(call.result, Raised):
+            return [[item] for item in call.result]
         if call.name == "shutdown":
             return ["shut", "ended", *(reversed(self.names) if call.args[0] else ())]
         return [None]
@@ -94,6 +98,8 @@ class PubSubSpec:
             return self._shutdown(state, step)
         if call.name == "subscribe":
             return self._subscribe(state, call.result, *call.args)
+        if call.name == "linger":
+            call = replace(call, name="get_many", result=call.result if step is None else step)
         following = getattr(self, "_" + call.name)(state, call.result, *call.args)
         return () if following is None else (following,)
 

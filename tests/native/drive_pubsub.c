@@ -194,14 +194,6 @@ static void guest(int unused) {
     }
 }
 
-/* As a get_many that lingers: waits for the first message, then for several, and takes nothing in between. */
-static int linger(session *s, int64_t deadline) {
-    int r = wait_for_messages(s->record, 1, deadline);
-    if (r != MT_OK) return r;
-    PS(forward_not_empty)(q, s->record);
-    return wait_for_messages(s->record, 2 + (int64_t)native_random(8), deadline);
-}
-
 /* With deadlines and interrupts, until the end of the list. */
 static void patient_taker(int index) {
     session *s = &shared[index % SHARED];
@@ -211,7 +203,7 @@ static void patient_taker(int index) {
     do {
         take(s, native_random(4) ? 1 : RUN);
         deadline = native_random(2) ? mt_now_ns() + (int64_t)native_random(100000) : -1;
-        r = native_random(3) ? wait_for_message(s->record, deadline) : linger(s, deadline);
+        r = wait_for_message(s->record, deadline);
         CHECK(r == MT_OK || r == MT_TIMEOUT || r == MT_INTERRUPTED || r == MT_SHUTDOWN, "wait_for_message: %d", r);
     } while (r != MT_SHUTDOWN);
 }

@@ -114,19 +114,6 @@ static int wait_for_message(ps_subscriber *s, int64_t deadline) {
     return wait_at(&p, MT_EMPTY, deadline);
 }
 
-/* As a get_many that lingers. MT_OK: n messages are there, or the end has come, or the subscriber missed some. */
-static int wait_for_messages(ps_subscriber *s, int64_t n, int64_t deadline) {
-    wait_point p;
-    int r;
-    do {
-        PS(messages_point)(&p, s, n);
-        r = WAITING(poll_all)(&p, 1);
-        if (r != WAIT_FOR_IT) return r;
-        r = MT_EMPTY;
-    } while (WAITING(again)(&p, 1, &r, deadline));
-    return r;
-}
-
 static int wait_for_free_slot(ps_pubsub *q, int64_t deadline) {
     wait_point p;
     PS(free_slot_point)(&p, q);

@@ -59,13 +59,6 @@ struct pubsub_waiting_suite : pubsub_suite {
         }
     }
 
-    /* As a get_many that lingers for ever, until n messages are there. */
-    int linger(int64_t n) {
-        int r = wait_for_messages(first, 1, FOREVER);
-        PS(forward_not_empty)(q, first);
-        return r == MT_OK ? wait_for_messages(first, n, FOREVER) : r;
-    }
-
     /* So many messages are left. */
     void end(int left) {
         if (second != NULL) close(second);
@@ -122,35 +115,6 @@ struct pubsub_lagged : suite<pubsub_waiting_suite, 3, 1> {
         trim();
     }
     void after() { end(1); }
-};
-
-/* Two threads share a subscriber: one waits for three messages, the other one takes two, one after the other, and then
- * publishes three. When it waits for its second one, the first one may be asleep before it, and must not be notified in
- * its place. */
-struct pubsub_lingering : suite<pubsub_waiting_suite, 3, 1> {
-    void before() { begin(1); }
-    void one() {
-        OK(linger(3));
-        for (int i = 0; i < 3; i++) RL_ASSERT(take_now() >= 0);
-    }
-    void two() {
-        take_when_there();
-        take_when_there();
-        for (int i = 2; i < 5; i++) OK(publish_now(i));
-    }
-    void three() { OK(publish_now(1)); }
-    void after() { end(0); }
-};
-
-/* It waits for more messages than a new bound allows, or than will come. */
-struct pubsub_linger_bound : suite<pubsub_waiting_suite, 2, 3> {
-    void before() { begin(1); }
-    void one() { OK(linger(2)); }
-    void two() { PS(set_maxsize)(q, 1); }
-    void after() { end(1); }
-};
-struct pubsub_linger_end : suite<pubsub_linger_bound, 2, 3> {
-    void two() { PS(shut_down)(q, 0); }
 };
 
 /* A publisher at the bound, and who takes: either it is seen to wait, or it sees the slot. */
