@@ -8,8 +8,9 @@ import random
 import threading
 import time
 from collections import Counter
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from support.event_loops import ASYNCIO
@@ -23,11 +24,12 @@ from manytail._maps import (
     BudgetExceeded,
     Caller,
     Concurrency,
+    Rate,
     Retry,
     RetryLater,
     concurrent_map,
 )
-from manytail._maps.callers import Callbacks, CallFuture, SharedLanes
+from manytail._maps.callers import CallFuture, SharedLanes
 from manytail._maps.engine.item import Item
 
 pytestmark = pytest.mark.thread_unsafe(reason="counts the threads of the process, or is sent signals")
@@ -263,29 +265,38 @@ def assigned(lanes, key):
     return item.lane
 
 
-def test_a_lane_that_is_made_anew_while_two_forget_the_old_one_stays():
-    lanes, key, made = SharedLanes(keyed=True), HookedKey(), []
+def test_a_key_that_comes_while_its_lane_is_dropped_gets_one_that_stays(monkeypatch):
+    monkeypatch.setattr("manytail._maps.callers.IDLE_LIMIT", 1)
+    lanes, key, comes = SharedLanes(keyed=True), HookedKey(), []
+    lanes._limit = 1
     old = assigned(lanes, key)
     old.emitted = old.assigned
-
-    def interrupt():  # another one forgets meanwhile, and the key comes again
-        lanes._forget_idle()
-        made.append(assigned(lanes, key))
-
-    key.hook = interrupt
-    lanes._forget_idle()
-    assert made[0] is not old
-    assert assigned(lanes, key) is made[0]
-
-
-def test_a_lane_whose_forgetting_was_interrupted_is_made_anew():
-    lanes = SharedLanes(keyed=True)
-    old = assigned(lanes, "key")
-    old.forgotten = True  # whoever marked it came no further
     with Threads() as threads:
-        new = threads.start(assigned, lanes, "key").result()
-    assert new is not old
-    assert assigned(lanes, "key") is new
+
+        def bring():  # while `drop_idle` looks the key up, which it has marked
+            comes.extend(threads.start(assigned, lanes, key) for _ in range(3))
+            lanes.drop_idle()  # another one drops meanwhile
+            wait_until(lambda: old.forgotten)
+
+        key.hook = bring
+        lanes.drop_idle()
+        made = {one.result() for one in comes}
+    assert len(made) == 1
+    assert made != {old}
+    assert assigned(lanes, key) in made
+
+
+def test_a_lane_whose_key_cannot_be_looked_up_goes_on():
+    def fail():
+        raise KeyError("hash")
+
+    lanes, key = SharedLanes(keyed=True), HookedKey()
+    lanes._limit = 1
+    old = assigned(lanes, key)
+    old.emitted = old.assigned
+    key.hook = fail
+    lanes.drop_idle()
+    assert assigned(lanes, key) is old
 
 
 def test_one_key_has_one_lane_while_idle_ones_are_forgotten_all_the_time(monkeypatch):
@@ -315,8 +326,7 @@ def test_one_key_has_one_lane_while_idle_ones_are_forgotten_all_the_time(monkeyp
 
 # ---------------------------------------------------------------------------------------------------- cancelled futures
 def test_two_threads_that_begin_a_future_are_both_told_that_it_begins():
-    callbacks = Callbacks()
-    future = CallFuture(callbacks)
+    future = CallFuture(ThreadPoolExecutor())
     with Threads() as threads:
         with future._condition:
             begin = [threads.start(future.begin) for _ in range(2)]
@@ -537,6 +547,51 @@ def test_a_cancelling_close_cancels_what_waits_and_waits_for_what_runs():
         assert all(future.cancelled() for future in futures[1:])
         with pytest.raises(RuntimeError, match="is closed"):
             caller(1)
+
+
+class Blocked:
+    """Coroutines of one loop would wait for one another."""
+
+    def __init__(self, gate):
+        self.gate = gate
+
+    async def __call__(self, item):
+        return await asyncio.to_thread(self.gate, item)
+
+
+@ways
+@pytest.mark.parametrize("by", ["close", "collector"])
+@pytest.mark.parametrize("options", [{}, {"max_in_flight": 3}, {"limits": 1}], ids=["direct", "window", "limit"])
+def test_what_has_not_started_is_cancelled_though_a_call_runs_on(fn, options, by):
+    options = {**options, "limits": Concurrency(3)} if "limits" in options else options  # a limit of its own
+    gate = Gate()
+    caller = Caller(gate if fn is double else Blocked(gate), workers=1, **options)
+    futures = [caller.submit(number) for number in range(3)]
+    gate.wait_for(0)
+    with Threads() as threads:
+        late = threads.start(partial(ended_by, caller, 3)) if by == "close" and "max_in_flight" in options else None
+        driver = caller._driver
+        wait_until(lambda: late is None or len(driver.line) == 1)
+        if by == "close":
+            threads.start(caller.close, cancel=True)
+        del caller
+        gc.collect()
+        try:
+            assert wait(futures[1:], DEADLINE).done == set(futures[1:])
+            assert late is None or late.result() is CancelledError
+        finally:
+            gate.opened.set()
+    assert futures[0].result(DEADLINE) == 0
+    assert [one.cancelled() for one in futures[1:]] == [True, True]
+    assert gate.begun == [0]
+
+
+def ended_by(caller, item):
+    """The type of what the call raises."""
+    try:
+        caller(item)
+    except (CancelledError, RuntimeError) as error:
+        return type(error)
 
 
 @ways
@@ -768,6 +823,26 @@ def test_an_aclose_that_is_cancelled_cancels_what_runs(run):
         assert len(asyncio.all_tasks()) == 1
 
     run(main())
+
+
+@in_callers_loops
+def test_leaving_a_block_waits_for_no_item_that_nobody_waits_for(run):
+    """It waits for its next attempt, or for its turn."""
+
+    async def fail(item):
+        raise ConnectionError
+
+    async def main():
+        retry = Retry(3, backoff=10 * DEADLINE, max_backoff=10 * DEADLINE)
+        async with AsyncCaller(fail, retry=retry, limits=Rate(2, "hour", burst=1)) as caller:
+            tasks = [asyncio.ensure_future(caller(item)) for item in range(3)]
+            await until(lambda: caller.stats().retried == 2)
+            for task in tasks[:2]:
+                await cancel(task)
+            asyncio.get_running_loop().call_later(0.01, tasks[2].cancel)
+        assert tasks[2].cancelled()
+
+    run(asyncio.wait_for(main(), DEADLINE))
 
 
 @in_callers_loops

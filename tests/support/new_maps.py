@@ -11,6 +11,7 @@ import sys
 import manytail
 from manytail import _maps, mapping
 from manytail._maps import frames
+from manytail._maps.callers import Intake
 from manytail._maps.runners.driver import Driver
 
 for name in _maps.__all__:
@@ -21,3 +22,7 @@ for kind in (_maps.Results, _maps.AsyncResults):
     kind._runner = property(lambda self: self._driver)  # type: ignore[attr-defined]
 _maps.Shared._store = _maps.Shared.store  # type: ignore[attr-defined]
 Driver.stopping = property(lambda self: self.halted)  # type: ignore[attr-defined]
+for kind in (_maps.Caller, _maps.AsyncCaller):
+    kind._runner = property(lambda self: self._driver)  # type: ignore[attr-defined]
+Intake._handed = property(lambda self: self.line)  # type: ignore[attr-defined]
+Intake._ending = property(lambda self: self.finishing)  # type: ignore[attr-defined]

@@ -9,10 +9,13 @@ order="completion" and errors="return". `Intake` is what a Caller adds to a driv
 
 Direct calls (`ThreadIntake`). Where nothing chooses among items, and the window has much room, an item goes to the
 workers' queue at once, in a tuple. The worker that takes it settles its future: a round trip costs no step. The
-scheduler learns of such a call (`Began`) only if it fails, or if a pause keeps it from starting.
+scheduler learns of such a call (`Began`) only if it fails, or if it is recalled.
 
-Callbacks of a future are the user's code, and may block. They run in threads of their own (`Callbacks`), on which
-nothing else depends, or in the thread that cancels the future.
+Invariants
+    a user's thread hands an item in by one append or put, which an interruption leaves done or not done
+    who settles an item has taken it out of `open`, or has made its direct call; whether a call begins or is cancelled
+    is decided by its future
+    the user's `repr`, `__hash__` and callbacks run without the lock
 """
 
 from __future__ import annotations
@@ -24,14 +27,13 @@ import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from queue import SimpleQueue
 from textwrap import indent
 from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
@@ -41,24 +43,23 @@ from manytail._lifecycle import after_fork_in_child, refuse_copy
 from manytail._progress import Meter
 from manytail._sync import Condition, Event, Held, Mutex
 from manytail._timings import Timings, now
-from manytail.errors import Empty, ShutDown
+from manytail.errors import ShutDown
 
 from . import options as table
 from .database.shared import Shared
 from .engine.events import Began, InputEnded, Recalled
-from .engine.item import Call, Item, Lane
+from .engine.item import Call, Item
 from .engine.lanes import IDLE_LIMIT, Lanes
-from .engine.scheduler import Scheduler
 from .engine.stages import GO, Decision, Refuse, Stage
 from .engine.window import WINDOW_LIMIT
 from .errors import own_copy
 from .limits.objects import Limit
-from .maps import Plan, concurrent_map, note_item, plan_of
+from .maps import concurrent_map, note_item, plan_of
 from .outcomes import Stats
 from .policies import Batch, Breaker, Retry
 from .runners.driver import Driver
 from .runners.loop import LoopDriver, OwnLoopDriver, running_loop
-from .runners.threads import ThreadDriver, Worker
+from .runners.threads import ThreadDriver
 from .verdicts import Judge
 
 _T = TypeVar("_T")
@@ -67,8 +68,10 @@ _Class = TypeVar("_Class", bound=type)
 log = logging.getLogger("manytail")
 WAKE: Any = object()  # in the queue of calls: a worker that takes it makes a step
 ROOMY = 1_000  # a window of that size has room for direct calls: threads that look at once do not fill its second half
+MOST_CALLBACKS = 1_000  # threads
 
-# The calls of Callers that this code runs in, each as a list that holds its driver until the call ends.
+# The calls of Callers that this code runs in, each as a list that holds its driver until the call ends: what copies the
+# context and outlives the call is not inside.
 _inside: ContextVar[tuple[list[Any], ...]] = ContextVar("manytail: calls of Callers", default=())
 
 
@@ -79,12 +82,13 @@ def is_inside(driver: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------------- what is handed in
 class CallFuture(Future[Any]):
-    """What is settled by a thread of the Caller runs its callbacks in threads for them.
+    """Callbacks are the user's code, and may block. They run in the thread that cancels the future, or else in a thread
+    of `callbacks`, on which no call depends.
 
-    A signal handler that raises in a method of the standard library's may leave its condition locked, and the thread
-    that settles the future would wait for ever. So it has one that does not."""
+    The condition of the standard library's would stay locked if a signal handler raised in one of its methods, and the
+    thread that settles the future would wait for ever."""
 
-    def __init__(self, callbacks: Callbacks) -> None:
+    def __init__(self, callbacks: ThreadPoolExecutor) -> None:
         super().__init__()
         self._condition: Any = Condition(Mutex())
         self._callbacks = callbacks
@@ -109,22 +113,40 @@ class CallFuture(Future[Any]):
                     waiter.add_cancelled(self)
             return self._state != CANCELLED_AND_NOTIFIED
 
+    skip = Future.cancel  # unless its call has begun
+
     def _invoke_callbacks(self) -> None:
         if getattr(threading.current_thread(), "driver", None) is None:  # of a user who cancels it
             super()._invoke_callbacks()  # type: ignore[misc]
         elif self._done_callbacks:  # type: ignore[attr-defined]
-            self._callbacks.add(super()._invoke_callbacks)  # type: ignore[misc]
+            call = partial(call_logging, super()._invoke_callbacks)  # type: ignore[misc]
+            try:
+                self._callbacks.submit(call)
+            except RuntimeError:  # they have ended; or the system has no more threads to give
+                call()
+
+
+def name_thread() -> None:
+    threading.current_thread().name = "manytail-callbacks"
+
+
+def call_logging(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except BaseException:  # the standard library logs an Exception
+        log.exception("callback of a future")
 
 
 class Waiting:
-    """The future of `caller(item)`, which alone waits for it: with the methods of CallFuture that the Caller needs."""
+    """The future of `caller(item)`, which alone waits for it: what a Caller needs of CallFuture, in a third of the
+    time."""
 
-    __slots__ = ("_answer", "_claims", "_done", "_error")
+    __slots__ = ("_claims", "_done", "_error", "_result")
 
     def __init__(self) -> None:
         self._claims: list[bool] = []  # the first says whether it begins. A list: its append is atomic
         self._done = Event()
-        self._answer: Any = None
+        self._result: Any = None
         self._error: BaseException | None = None
 
     @property
@@ -137,12 +159,14 @@ class Waiting:
 
     def cancel(self) -> bool:
         self._claims.append(False)
-        if not self._claims[0]:
+        if self.skipped:
             self._done.set()
-        return not self._claims[0]
+        return self.skipped
+
+    skip = cancel
 
     def set_result(self, result: Any) -> None:
-        self._answer = result
+        self._result = result
         self._done.set()
 
     def set_exception(self, error: BaseException) -> None:
@@ -153,70 +177,27 @@ class Waiting:
         self._done.wait()
         if self.skipped:
             raise CancelledError
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # it refers to this frame
-        return self._answer
+        if self._error is None:
+            return self._result
+        try:
+            raise self._error
+        finally:
+            self._error = None  # it refers to this frame
 
 
-class Callbacks:
-    """Threads that call what may block: each its own, unless one is idle. Only threads of the map use this, but for
-    `join` and `runs_here`: a signal handler must not leave it half way."""
+class LoopFuture(asyncio.Future[Any]):
+    begun = False
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-        self._closed = False
+    @property
+    def skipped(self) -> bool:
+        return self.done()
 
-    def add(self, call: Callable[[], object]) -> None:
-        with Held(self._lock):
-            if self._idle:
-                self._idle -= 1
-                self._calls.put(call)
-                return
-            thread = threading.Thread(target=self._run, args=(call,), name="manytail-callbacks", daemon=True)
-            try:
-                thread.start()
-                self._threads.add(thread)
-                return
-            except RuntimeError:  # the system has no more threads to give
-                pass
-        call()
+    def begin(self) -> bool:
+        self.begun = True
+        return not self.done()
 
-    def _run(self, call: Callable[[], object] | None) -> None:
-        while call is not None:
-            try:
-                call()
-            except BaseException:  # the standard library logs an Exception
-                log.exception("callback of a future")
-            call = None  # an idle thread keeps nothing alive
-            with Held(self._lock):
-                if self._closed:
-                    break
-                self._idle += 1
-            call = self._calls.get()
-        with Held(self._lock):
-            self._threads.discard(threading.current_thread())
-
-    def close(self) -> None:
-        """No more than one call of each thread follows."""
-        with Held(self._lock):
-            self._closed = True
-            for _ in range(self._idle):
-                self._calls.put(None)
-            self._idle = 0
-
-    def runs_here(self) -> bool:
-        return threading.current_thread() in self._threads
-
-    def join(self) -> None:
-        while threads := list(self._threads):
-            threads[0].join()
+    def skip(self) -> bool:
+        return not self.begun and self.cancel()
 
 
 class SkipStage(Stage):
@@ -233,11 +214,14 @@ class Skipped(CancelledError):
 
 
 class SharedLanes(Lanes):
-    """Lanes that several threads assign. Keys are compared without a lock, but where an idle lane is dropped."""
+    """Lanes that several threads assign. Keys are compared without a lock, but where idle lanes are dropped.
+
+    A lane that is `forgotten` is being dropped by a thread of the Caller, or in the loop that alone assigns: who brings
+    its key waits until that is done. No signal handler that hands in interrupts it there."""
 
     def __init__(self, **options: Any) -> None:
         self._counting = threading.RLock()  # a signal handler may hand in, too
-        self._dropping = threading.RLock()
+        self._dropping = threading.Lock()
         super().__init__(**options)
 
     def assign(self, item: Item) -> None:
@@ -245,65 +229,86 @@ class SharedLanes(Lanes):
             item.lane = self.lone
             return
         while True:
-            lane = self._lanes.get(item.key) or self._made(item)
+            lane = self._lanes.get(item.key) or self._lanes.setdefault(item.key, self._prepared(item))
             with Held(self._counting):
                 if not lane.forgotten:
                     lane.assigned += 1
                     item.lane = lane
                     return
-            self._drop(item.key, lane)  # perhaps nobody else does: who marked it may have been interrupted
+            with Held(self._dropping):
+                pass
 
-    def _made(self, item: Item) -> Lane:
-        if len(self._lanes) >= self._limit:
-            self._forget_idle()
-        return self._lanes.setdefault(item.key, self._prepared(item))
-
-    def _forget_idle(self) -> None:
-        forgotten = []
-        with Held(self._counting):
-            for key, lane in list(self._lanes.items()):
-                if lane.assigned == lane.emitted and not (lane.rests or lane.pinned):
-                    lane.forgotten = True
-                    forgotten.append((key, lane))
-            self._limit = max(IDLE_LIMIT, 2 * (len(self._lanes) - len(forgotten)))
-        for key, lane in forgotten:
-            self._drop(key, lane)
-
-    def _drop(self, key: Hashable, lane: Lane) -> None:
-        """Take a forgotten lane out, unless another thread has done so, and a new one is there. While it is there
-        nobody can put another one in its place, so those who drop it need exclude each other alone."""
-        with Held(self._dropping):
-            if self._lanes.get(key) is lane:
-                del self._lanes[key]
-                if self._forget is not None:
-                    self._forget(lane)
+    def drop_idle(self) -> None:
+        """For a thread of the Caller, without the lock."""
+        if len(self._lanes) < self._limit:
+            return
+        with Held(self._dropping, 0.0) as free:
+            idle = list(self._lanes.items()) if free else []  # else another thread drops them
+            try:
+                with Held(self._counting):
+                    idle = [(key, lane) for key, lane in idle if self.is_idle(lane)]
+                    for _, lane in idle:
+                        lane.forgotten = True
+                while idle:
+                    del self._lanes[idle[-1][0]]
+                    lane = idle.pop()[1]
+                    if self._forget is not None:
+                        self._forget(lane)
+            except Exception:  # of a `__hash__`
+                pass
+            finally:
+                for _, lane in idle:  # in a loop, also if a signal handler has raised
+                    lane.forgotten = False
+            self._limit = max(IDLE_LIMIT, 2 * len(self._lanes))
 
 
 # ---------------------------------------------------------------------------------------------------- drivers
 class Intake(Driver):
     """What the drivers of Callers have in common, in place of an input and an output."""
 
-    def _open(self) -> None:
+    def __init__(self, scheduler: Any, call_with: Any, judge: Judge) -> None:
+        super().__init__(scheduler, partial(self._calling, call_with), judge)  # type: ignore[call-arg]
         self.line: deque[Item] = deque()
         self.open: set[Item] = set()
-        self.callbacks = Callbacks()
+        self.callbacks = ThreadPoolExecutor(MOST_CALLBACKS, initializer=name_thread)
         self.finishing = False  # nothing more is handed in
-        self._let_in = self.scheduler.window.size  # how many items the window has room for
+        self.stopped = False  # what has not started is cancelled
+        self._room = self.scheduler.window.size  # for how many items of the line
         self._input_over = False
+        self.meter = Meter(self.stats)
 
     # ------------------------------------------------------------------------------------------------ for any thread
+    def begin(self) -> None:
+        """Start, without a source."""
+        driver: Any = self
+        driver.start(None, True)
+        driver._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what is there
+
+    def _calling(self, call_with: Any, stack: Any) -> Any:
+        """Set a worker up. Returns what makes its calls."""
+        raise NotImplementedError
+
+    def _mark(self, outside: tuple[list[Any], ...], made: Call) -> list[Any]:
+        """A call begins in this context. Returns what is to be emptied at its end. Skipped: all its items were
+        cancelled. A batch keeps what was cancelled after its turn."""
+        begun = [item.future.begin() for item in made.items()]  # of all: none can be cancelled from here on
+        if not any(begun):
+            raise Skipped
+        mark = [self]
+        _inside.set((*outside, mark))
+        return mark
+
     def hand_in(self, item: Item) -> Event | None:
         """Returns what is set when the window has room for the item; None: it had. RuntimeError: the Caller has
         ended."""
-        inside, entry = is_inside(self), None
         if self.finishing or self.halted:
             raise self.refusal()
-        if not inside and len(self.line) >= self._let_in:
-            entry = item.entry = Event()
         self.open.add(item)
-        if inside:  # fn may wait for it, and so waits for no room
+        if is_inside(self):  # fn may wait for it, and so waits for no room
             self.inbox.append([item])
         else:
+            if len(self.line) >= self._room:
+                item.entry = Event()
             self.line.append(item)
             self.inbox.append(0)
         self.wake()
@@ -312,7 +317,7 @@ class Intake(Driver):
             with suppress(KeyError):  # that thread has settled it
                 self.open.remove(item)
                 raise self.refusal()
-        return entry
+        return item.entry  # type: ignore[no-any-return]
 
     def refusal(self) -> BaseException:
         error = self.scheduler.error
@@ -320,14 +325,18 @@ class Intake(Driver):
         refusal.__cause__ = error
         return refusal
 
+    def wake(self) -> None:
+        self.poke()
+
     def finish(self) -> None:
         """Nothing more is handed in."""
         self.finishing = True
         self.inbox.append(0)
         self.poke()
 
-    def wake(self) -> None:
-        self.poke()
+    def stop(self, keeps: bool) -> None:
+        self.stopped = True
+        super().stop(keeps)
 
     def is_idle(self) -> bool:
         """Whether no call runs that the scheduler does not know."""
@@ -335,7 +344,7 @@ class Intake(Driver):
 
     # ------------------------------------------------------------------------------------------------ under the lock
     def read(self, most: float) -> None:
-        self._let_in = int(most) - self.scheduler.window.arrived
+        self._room = int(most) - self.scheduler.window.arrived
         self._admit()
         if self.finishing and not self.line and not self._input_over and self.is_idle():
             self._input_over = True
@@ -344,10 +353,10 @@ class Intake(Driver):
     def _admit(self) -> None:
         """Let in what the window has room for."""
         items: list[Item] = []
-        while self.line and self._let_in > 0:
+        while self.line and self._room > 0:
             item = self.line.popleft()
             items.append(item)
-            self._let_in -= 1
+            self._room -= 1
             if item.entry is not None:
                 item.entry.set()
         if items:
@@ -374,23 +383,32 @@ class Intake(Driver):
 
     # ------------------------------------------------------------------------------------------------ without it
     def deliver(self) -> None:
-        """Settle what is done. At the end also what is left: it is cancelled, or gets the error of the Caller."""
+        """Settle what is done; at the end also what is left. If the Caller was stopped, cancel what has not started."""
         while self.output:
             with suppress(IndexError):  # another thread has taken it
                 self.settle_one(self.output.popleft())
-        if not self.ended:
-            return
-        self.line.clear()
+        if self.ended:
+            self.line.clear()
+            while self.open:
+                with suppress(KeyError):  # another thread has taken it
+                    self._settle_left(self.open.pop())
+            self.callbacks.shutdown(wait=False)
+        elif self.stopped:
+            for item in list(self.open):
+                if item.future.skip():
+                    self.open.discard(item)
+                    self._settle_left(item)
+        elif self.scheduler.lanes.lone is None:
+            self.scheduler.lanes.drop_idle()  # type: ignore[attr-defined]
+
+    def _settle_left(self, item: Any) -> None:
+        """It is cancelled, or gets the error of the Caller."""
         error = self.scheduler.error
-        while self.open:
-            with suppress(KeyError):  # another thread has taken it
-                item: Any = self.open.pop()
-                if item.entry is not None:
-                    item.entry.set()
-                if error is not None or not item.future.cancel():
-                    item.error = CancelledError() if error is None else own_copy(error)
-                self.settle_one(item)
-        self.callbacks.close()
+        if item.entry is not None:
+            item.entry.set()
+        if error is not None or not item.future.cancel():
+            item.error = CancelledError() if error is None else own_copy(error)
+        self.settle_one(item)
 
     def settle_one(self, item: Any) -> None:
         """Whatever the user's `repr` raises here, the future is settled."""
@@ -398,39 +416,26 @@ class Intake(Driver):
         item.error = None  # its traceback may refer to the item
         if not future.begin():
             return
-        if error is not None and not isinstance(error, CancelledError):
-            with suppress(BaseException):
-                note_item(error, item)
-        try:
+        with suppress(InvalidStateError):  # the user has settled it
             if error is None:
                 future.set_result(item.result)
-            else:
-                future.set_exception(error)
-        except InvalidStateError:  # an abandoned call has ended it
-            pass
-
-
-def begin(made: Call) -> None:
-    """The call begins. Skipped: all its items were cancelled. A batch keeps what was cancelled after its turn."""
-    begun = [item.future.begin() for item in made.items()]  # of all: none can be cancelled from here on
-    if not any(begun):
-        raise Skipped
+                return
+            with suppress(BaseException):
+                if not isinstance(error, CancelledError):
+                    note_item(error, item)
+            future.set_exception(error)
 
 
 class ThreadIntake(Intake, ThreadDriver):
     """A plain fn."""
 
-    def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        ThreadDriver.__init__(self, scheduler, call_with, judge)
-        self._open()
+    def __init__(self, scheduler: Any, call_with: Any, judge: Judge) -> None:
+        super().__init__(scheduler, call_with, judge)
         self._wakes = self._queue.add("wakes")  # type: ignore[arg-type]
-        self.next_call = self._next
         self._put: Callable[[Any], None] = self._calls.put
         self._direct = scheduler.hands_ahead and scheduler.window.size >= ROOMY
         self._running: set[Item] = set()  # direct calls
         self._succeeded: list[list[int]] = []  # how many direct calls each worker has made with success
-        self._stopped = False  # what has not started is cancelled
-        self._here = threading.local()  # of a worker: what `_make_direct` needs
 
     # ------------------------------------------------------------------------------------------------ for any thread
     def hand_in(self, item: Item) -> Event | None:
@@ -449,12 +454,15 @@ class ThreadIntake(Intake, ThreadDriver):
         lane: Any = self.scheduler.lanes.lone
         if self.line or self.halted or self.finishing or lane.waiting or lane.rests:
             return False
-        window, direct = self.scheduler.window, self._calls.qsize() + len(self._running)
-        return 2 * (direct + window.pending) <= window.size
+        window = self.scheduler.window
+        return 2 * (self._calls.qsize() + len(self._running) + window.pending) <= window.size
 
     def _wants_worker(self) -> bool:
         count = self._worker_count
         return count < self.scheduler.allowed and count < self._calls.qsize() + len(self._running)
+
+    def is_idle(self) -> bool:
+        return not (self._running or self._calls.qsize())
 
     def wake(self) -> None:
         """Have a step made: by an idle worker, which makes the call too; if there is none, and another worker may be
@@ -467,62 +475,48 @@ class ThreadIntake(Intake, ThreadDriver):
         else:
             self.poke()
 
-    def stop(self, keeps: bool) -> None:
-        self._stopped = True
-        super().stop(keeps)
-
     def stats(self) -> Stats:
         stats, done = super().stats(), sum(number for (number,) in self._succeeded)
         direct = 0 if self.ended else max(0, self._calls.qsize() - self.scheduler.handed) + len(self._running)
         return stats._replace(done=stats.done + done, in_flight=stats.in_flight + direct)
 
-    def is_idle(self) -> bool:
-        return not (self._running or self._calls.qsize())
-
     # ------------------------------------------------------------------------------------------------ workers
-    def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
-        function = self._calling(function)
-        succeeded = [0]
-        self._succeeded.append(succeeded)
-        self._here.tools = function, timings, succeeded
-        super()._make_calls(worker, function, timings)
-
-    def _calling(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """`function` for what was not cancelled."""
-        outside = _inside.get()
+    def _calling(self, call_with: Any, stack: Any) -> Any:
+        function, outside = call_with(stack), _inside.get()
 
         def call(made: Any) -> Any:
-            begin(made)
-            inside = [self]
-            _inside.set((*outside, inside))
+            mark = self._mark(outside, made)
             try:
                 return function(made)
             finally:
-                inside.clear()  # what has copied the context, and outlives the call, is not inside
-                del made
+                mark.clear()
+                del made  # an error refers to this frame
 
         return call
 
-    def _next(self) -> Any:
-        while True:
-            call: Any = None  # an idle worker keeps nothing alive
-            call = self._queue.get()
-            if call is WAKE:
-                call = self._make_step()
-            elif type(call) is tuple:
-                call = self._make_direct(*call)
-            if call is not None:
-                return call
+    def calls_of(self, function: Callable[[Any], Any], timings: Timings) -> Callable[[], Any]:
+        succeeded = [0]
+        self._succeeded.append(succeeded)
+        make_direct = partial(self._make_direct, function, timings, succeeded)
 
-    def _make_direct(self, item: Item) -> Call | None:
+        def next_call() -> Any:
+            while True:
+                call: Any = None  # an idle worker keeps nothing alive
+                call = self._queue.get()
+                if call is WAKE:
+                    call = self._make_step()
+                elif type(call) is tuple:
+                    call = make_direct(*call)
+                if call is not None:
+                    return call
+
+        return next_call
+
+    def _make_direct(self, function: Any, timings: Timings, succeeded: list[int], item: Item) -> Call | None:
         """Make a direct call. Returns the next one, if a step was made that has handed it out."""
-        function, timings, succeeded = self._here.tools
         lane: Any = self.scheduler.lanes.lone
-        if self._stopped or self.scheduler.error is not None:
-            self._leave(item)
-            return None
-        if lane.rests or lane.spread is not None:  # it comes before all that waits in the lane
-            self.open.add(item)
+        if self.stopped or self.scheduler.error is not None or lane.rests or lane.spread is not None:
+            self.open.add(item)  # it comes before all that waits in the lane, if anything of it is still called
             self.inbox += [Began(item), Recalled([item])]
             return self._make_step()
         self._running.add(item)
@@ -538,8 +532,7 @@ class ThreadIntake(Intake, ThreadDriver):
             self._running.discard(item)
             self.inbox.append(Began(item))
             self.report_end(self._judge.failed(item, error))
-            if self.ended:  # perhaps it waits for another attempt
-                self.deliver()
+            self.deliver()  # perhaps it waits for another attempt, and the Caller has ended
         else:
             timings.end(item.read)
             succeeded[0] += 1
@@ -549,12 +542,6 @@ class ThreadIntake(Intake, ThreadDriver):
         if self.finishing:
             self.poke()
         return None
-
-    def _leave(self, item: Item) -> None:
-        """It is not called."""
-        self.open.add(item)
-        if self.ended:
-            self.deliver()
 
     # ------------------------------------------------------------------------------------------------ steps
     def _carry_out(self, effects: Any) -> None:
@@ -571,10 +558,7 @@ class ThreadIntake(Intake, ThreadDriver):
 
     def end(self) -> None:
         self._queue.shutdown()
-        with suppress(Empty, ShutDown):
-            while True:
-                calls: list[Any] = self._queue.get_many(1_024, block=False)
-                self.open.update(call[0] for call in calls if type(call) is tuple)
+        self.take_back()
         super().end()
 
     def pump(self) -> None:
@@ -583,71 +567,62 @@ class ThreadIntake(Intake, ThreadDriver):
 
     def _make_step(self) -> Call | None:
         call = super()._make_step()
-        if self.output or self.ended:
+        if self.output or self.stopped or self.ended:
             self.deliver()
         return call
 
 
-async def calling_in_loop(driver: Any, call_with: Any, stack: Any) -> Callable[[Any], Any]:
-    """What calls an `async def` for what was not cancelled. Each call is a context of its own, and known there."""
-    function, outside = await call_with(stack), _inside.get()
+class CoroutineIntake(Intake):
+    """An `async def` fn."""
 
-    async def call(made: Any) -> Any:
-        begin(made)
-        inside = [driver]
-        _inside.set((*outside, inside))
-        try:
-            return await function(made)
-        finally:
-            inside.clear()  # tasks that fn has made, and that outlive it, are not inside
-            del made
+    async def _calling(self, call_with: Any, stack: Any) -> Any:
+        function, outside = await call_with(stack), _inside.get()
 
-    return call
+        async def call(made: Any) -> Any:
+            mark = self._mark(outside, made)
+            try:
+                return await function(made)
+            finally:
+                mark.clear()
+                del made
 
-
-class OwnLoopIntake(Intake, OwnLoopDriver):
-    """An `async def` fn, in a loop of its own."""
-
-    def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        OwnLoopDriver.__init__(self, scheduler, partial(calling_in_loop, self, call_with), judge)
-        self._open()
+        return call
 
     def _step(self) -> None:
-        super()._step()
+        super()._step()  # type: ignore[misc]
         self.deliver()
 
 
-class LoopFuture(asyncio.Future[Any]):
-    @property
-    def skipped(self) -> bool:
-        return self.done()
-
-    def begin(self) -> bool:
-        return not self.done()
+class OwnLoopIntake(CoroutineIntake, OwnLoopDriver):
+    """In a loop of its own."""
 
 
-class LoopIntake(Intake, LoopDriver):
-    """An `async def` fn, in the caller's loop."""
+class LoopIntake(CoroutineIntake, LoopDriver):
+    """In the caller's loop."""
 
-    def __init__(self, scheduler: Scheduler, call_with: Any, judge: Judge) -> None:
-        LoopDriver.__init__(self, scheduler, partial(calling_in_loop, self, call_with), judge)
-        self._open()
-        self._closers: list[asyncio.Future[None]] = []  # those that wait for the end
-
-    def start(self) -> None:  # type: ignore[override]
+    def begin(self) -> None:
         self.loop = running_loop()
-        self.wake()
+        self.loop.call_soon(self._add_workers)  # the main task, which `join` waits for
 
     def wake(self) -> None:
         self.inbox.append(0)
         self.pump()
 
-    def _step(self) -> None:
-        super()._step()
-        self.deliver()
-        if self.ended:
-            for future in self._closers:
-                self._wake(future)
+    def runs_here(self) -> bool:
+        if self.is_lost():
+            raise RuntimeError("the AsyncCaller was first called in another loop (expected: in the same one)")
+        return super().runs_here()
+
+    def deliver(self) -> None:
+        if self.finishing and not self.stopped and all(item.future.done() for item in self.open):
+            self.stop(keeps=True)  # nobody waits for what is left
+        super().deliver()
+
+    def _cancel_all(self) -> None:
+        """A cancelled aclose cancels everything."""
+        if not self.stopped:
+            self.stop(keeps=True)
+        super()._cancel_all()
 
     def settle_one(self, item: Any) -> None:
         error = item.error
@@ -659,40 +634,109 @@ class LoopIntake(Intake, LoopDriver):
     def gave_up(self, item: Item) -> None:
         """The one who waits for the item does so no longer: cancel its call if it runs, and nobody else waits for it,
         in its batch or with an equal item."""
-        ids = {getattr(item, "identity", "")} - {""}
+        identity = getattr(item, "identity", None)
         for call, worker in self._running.items():
             members = call.items()
-            ids_of_call = {getattr(one, "identity", "") for one in members} - {""}
-            if item in members or ids & ids_of_call:
-                followers = [one for one in self.open if getattr(one, "identity", None) in ids_of_call]
-                if all(one.future.done() for one in (*members, *followers)):
+            ids = {getattr(one, "identity", None) for one in members} - {None}
+            if item in members or identity in ids:
+                sharers = [one for one in self.open if one in members or getattr(one, "identity", None) in ids]
+                if all(one.future.done() for one in sharers):
                     worker.cancel(asyncio.CancelledError())
-                return
-
-    async def over(self) -> None:
-        """Wait until everything has ended. A cancellation meanwhile cancels what has not, and is raised then."""
-        interruption = None
-        while not self.ended:
-            assert self.loop is not None
-            self._closers.append(self.loop.create_future())
-            try:
-                await self._closers[-1]
-            except asyncio.CancelledError as error:
-                interruption = error
-                self._cancels = True
-                self.stop(keeps=True)
-        await self.join()
-        if interruption is not None:
-            raise interruption
+                break
+        if self.finishing:
+            self.wake()
 
 
 # ---------------------------------------------------------------------------------------------------- what users make
-def plan(fn: Callable[..., Any], given: Mapping[str, Any]) -> Plan:
-    if given["workers"] == "inline":
-        raise _checks.bad_value("workers", "inline", "an int >= 1: items come one by one")
-    options = plan_of(fn, given).options
-    window = options.max_in_flight or max(WINDOW_LIMIT, options.workers * options.calls_items)
-    return Plan(fn, replace(options, order="completion", errors="return", max_in_flight=window, never_retry=(Skipped,)))
+class Entrance(Generic[_T, _R]):
+    """What Caller and AsyncCaller have in common."""
+
+    _makes: Any  # the class of the driver
+
+    def _set_up(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> None:
+        """given: the options, among other variables of `__init__`."""
+        if given["workers"] == "inline":
+            raise _checks.bad_value("workers", "inline", "an int >= 1: items come one by one")
+        plan = plan_of(fn, given)
+        window = plan.options.max_in_flight or max(WINDOW_LIMIT, plan.options.workers * plan.options.calls_items)
+        fixed: dict[str, Any] = {"order": "completion", "errors": "return", "never_retry": (Skipped,)}
+        self._plan = replace(plan, options=replace(plan.options, max_in_flight=window, **fixed))
+        self._context = copy_context()
+        self._closed = False
+        self._begin_anew()
+        _entrances.add(self)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.RLock()  # finalizers and signal handlers take it again
+        self._driver: Any = None
+
+    def _begun(self) -> Any:
+        """The driver."""
+        if self._driver is not None:
+            return self._driver
+        with Held(self._lock):
+            if self._closed:
+                raise RuntimeError(f"the {type(self).__name__} is closed")
+            return self._driver or self._context.copy().run(self._begin)
+
+    def _begin(self) -> Any:
+        plan = self._plan
+        scheduler = plan.scheduler(SharedLanes, [SkipStage()])
+        driver = plan.driven_by(self._makes, scheduler)
+        try:
+            driver.begin()
+            self._driver = driver
+        except BaseException:
+            self._driver = None
+            driver.stop(keeps=True)
+            raise
+        return driver
+
+    def _item(self, driver: Any, value: Any, future: Any) -> Item:
+        """What is handed in. The functions of an item, and what fails there, are the user's."""
+        scheduler = driver.scheduler
+        if self._plan.options.asks:
+            item: Item = self._context.copy().run(self._plan.item, scheduler, value, None)
+        else:  # no code of the user's: what is raised here is a signal handler's, and no failure of the item
+            item = Item(value, None, now())
+            scheduler.lanes.assign(item)
+        item.future = future
+        driver.meter.sample()
+        return item
+
+    def stats(self) -> Stats:
+        """Return how far it is. Cancelled items count as failed."""
+        driver = self._driver
+        return Stats(workers=self._plan.options.begins_with) if driver is None else driver.meter.seen()
+
+    def _finish(self, name: str, cancel: bool) -> Any:
+        """Accept nothing more. name: of the method that wants this. Returns the driver."""
+        with Held(self._lock):
+            driver = self._driver
+            if driver is not None and (driver.runs_here() or is_inside(driver)):
+                raise RuntimeError(f"{name}: called by fn of the same {type(self).__name__} (expected: outside of it)")
+            self._closed = True
+        if driver is not None:
+            driver.finish()
+            if cancel:
+                driver.stop(keeps=True)
+        return driver
+
+    def __del__(self) -> None:
+        driver = getattr(self, "_driver", None)
+        if driver is not None and not driver.ended:
+            driver.stop(keeps=True)
+
+
+_entrances: WeakSet[Entrance[Any, Any]] = WeakSet()
+
+
+def _begin_all() -> None:
+    for one in list(_entrances):
+        one._begin_anew()
+
+
+after_fork_in_child(_begin_all)
 
 
 THE_REST = (
@@ -710,7 +754,7 @@ def described(kind: _Class) -> _Class:
 
 
 @described
-class Caller(Generic[_T, _R]):
+class Caller(Entrance[_T, _R]):
     """Calls `fn(item)` for items that arrive one by one, for example from request handlers. All threads that use one
     Caller share its workers, batches, limits and breakers.
 
@@ -758,40 +802,8 @@ class Caller(Generic[_T, _R]):
         remember: str | PathLike[str] | Shared | None = None,
         setup: Callable[[], Any] | None = None,
     ) -> None:
-        self._plan = plan(fn, locals())
-        self._context = copy_context()
-        self._closed = False
-        self._begin_anew()
-        _callers.add(self)
-
-    def _begin_anew(self) -> None:
-        self._lock = threading.RLock()  # finalizers and signal handlers take it again
-        self._driver: ThreadIntake | OwnLoopIntake | None = None
-        self._meter: Meter | None = None
-
-    def _begun(self) -> ThreadIntake | OwnLoopIntake:
-        if self._driver is not None:
-            return self._driver
-        with Held(self._lock):
-            if self._closed:
-                raise RuntimeError("the Caller is closed")
-            return self._driver or self._context.copy().run(self._begin)
-
-    def _begin(self) -> ThreadIntake | OwnLoopIntake:
-        plan = self._plan
-        scheduler = plan.scheduler(SharedLanes, [SkipStage()])
-        kind = OwnLoopIntake if plan.options.is_async else ThreadIntake
-        driver: ThreadIntake | OwnLoopIntake = plan.driven_by(kind, scheduler)
-        try:
-            driver.start(None, True)
-            driver._claim.setdefault("runs", True)  # else a close before the thread has begun would drop what is there
-            self._meter = Meter(driver.stats)
-            self._driver = driver
-        except BaseException:
-            self._driver = None
-            driver.stop(keeps=True)
-            raise
-        return driver
+        self._makes = OwnLoopIntake if _checks.is_async(fn) else ThreadIntake
+        self._set_up(fn, locals())
 
     def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised; CancelledError if the Caller ends before; and
@@ -820,9 +832,7 @@ class Caller(Generic[_T, _R]):
         return future
 
     def _hand_in(self, driver: Any, item: _T, future: Any) -> None:
-        made = make_item(self._plan, self._context, driver, item, future)
-        if self._meter is not None:
-            self._meter.sample()
+        made = self._item(driver, item, future)
         try:
             entry = driver.hand_in(made)
             if entry is not None:
@@ -832,26 +842,14 @@ class Caller(Generic[_T, _R]):
             driver.poke()
             raise
 
-    def stats(self) -> Stats:
-        """Return how far the Caller is. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.begins_with) if self._meter is None else self._meter.seen()
-
     def close(self, *, cancel: bool = False) -> None:
         """Accept no more items, and wait for all that were submitted, and for callbacks. cancel=True cancels items that
         have not started, waits for running calls, and retries none. If it is interrupted, call it again. Raises
         RuntimeError if fn or a callback calls it, because it would wait for itself."""
-        with Held(self._lock):
-            self._closed = True
-            driver = self._driver
-        if driver is None:
-            return
-        if driver.runs_here() or driver.callbacks.runs_here() or is_inside(driver):
-            raise RuntimeError("close: called by fn or a callback of the same Caller (expected: by another thread)")
-        driver.finish()
-        if cancel:
-            driver.stop(keeps=True)
-        driver.join()
-        driver.callbacks.join()
+        driver = self._finish("close", cancel)
+        if driver is not None:
+            driver.join()
+            driver.callbacks.shutdown()
 
     def __reduce__(self) -> NoReturn:
         why = "its workers and items are of this process"
@@ -863,38 +861,9 @@ class Caller(Generic[_T, _R]):
     def __exit__(self, kind: object, *error: object) -> None:
         self.close(cancel=kind is not None)
 
-    def __del__(self) -> None:
-        driver = getattr(self, "_driver", None)
-        if driver is not None and not driver.ended:
-            driver.finish()
-            driver.stop(keeps=True)
-
-
-def make_item(plan: Plan, context: Any, driver: Intake, value: Any, future: Any) -> Item:
-    """What is handed in. The functions of an item, and what fails there, are the user's."""
-    scheduler = driver.scheduler
-    if plan.options.asks:
-        item: Item = context.copy().run(plan.item, scheduler, value, None)
-    else:  # no code of the user's: what is raised here is a signal handler's, and no failure of the item
-        item = Item(value, None, now())
-        scheduler.lanes.assign(item)
-    item.future = future
-    return item
-
-
-_callers: WeakSet[Caller[Any, Any]] = WeakSet()
-
-
-def _begin_all() -> None:
-    for caller in list(_callers):
-        caller._begin_anew()
-
-
-after_fork_in_child(_begin_all)
-
 
 @described
-class AsyncCaller(Generic[_T, _R]):
+class AsyncCaller(Entrance[_T, _R]):
     """Caller for asyncio: fn is an `async def` function, and everything runs in the event loop of the first call.
 
     `await caller(item)` returns the result. From other threads, use asyncio.run_coroutine_threadsafe. If you cancel the
@@ -911,6 +880,8 @@ class AsyncCaller(Generic[_T, _R]):
     database access, with `remember` or `shared`. Raises ValueError or TypeError for a bad option. The AsyncCaller waits
     in the event loop and does not block other tasks there.
     """
+
+    _makes = LoopIntake
 
     @_checks.names_options
     def __init__(
@@ -935,38 +906,15 @@ class AsyncCaller(Generic[_T, _R]):
     ) -> None:
         if not _checks.is_async(fn):
             raise _checks.bad_type("fn", fn, "an `async def` function; Caller takes plain ones")
-        self._plan = plan(fn, locals())
-        self._context = copy_context()
-        self._closed = False
-        self._driver: LoopIntake | None = None
-        self._meter: Meter | None = None
-
-    def _begun(self) -> LoopIntake:
-        if self._driver is None:
-            if self._closed:
-                raise RuntimeError("the AsyncCaller is closed")
-            self._driver = self._context.copy().run(self._begin)
-        elif self._driver.is_lost():
-            raise RuntimeError("the AsyncCaller was first called in another loop (expected: in the same one)")
-        return self._driver
-
-    def _begin(self) -> LoopIntake:
-        plan = self._plan
-        scheduler = plan.scheduler(SharedLanes, [SkipStage()])
-        driver: LoopIntake = plan.driven_by(LoopIntake, scheduler)
-        driver.start()
-        self._meter = Meter(driver.stats)
-        return driver
+        self._set_up(fn, locals())
 
     async def __call__(self, item: _T) -> _R:
         """Hand an item in and wait for its result. Raises what fn raised, and RuntimeError as Caller."""
         driver = self._begun()
-        if is_inside(driver):
+        if driver.runs_here() or is_inside(driver):
             raise RuntimeError("a call from inside fn that would wait for itself (expected: a task that outlives it)")
-        made = make_item(self._plan, self._context, driver, item, LoopFuture())
+        made = self._item(driver, item, LoopFuture())
         driver.hand_in(made)
-        if self._meter is not None:
-            self._meter.sample()
         try:
             result: _R = await made.future
         except BaseException:
@@ -975,23 +923,12 @@ class AsyncCaller(Generic[_T, _R]):
             raise
         return result
 
-    def stats(self) -> Stats:
-        """Return how far the AsyncCaller is. Cancelled items count as failed."""
-        return Stats(workers=self._plan.options.begins_with) if self._meter is None else self._meter.seen()
-
     async def aclose(self, *, cancel: bool = False) -> None:
         """As Caller.close. If you cancel it, everything that has not ended is cancelled, and the cancellation is raised
         when all has ended."""
-        self._closed = True
-        driver = self._driver
-        if driver is None:
-            return
-        if is_inside(driver) or driver.runs_here():
-            raise RuntimeError("aclose: called by fn of the same AsyncCaller (expected: by another task)")
-        driver.finish()
-        if cancel:
-            driver.stop(keeps=True)
-        await driver.over()
+        driver = self._finish("aclose", cancel)
+        if driver is not None:
+            await driver.join()
 
     def __reduce__(self) -> NoReturn:
         why = "its items are of one event loop"
@@ -1002,8 +939,3 @@ class AsyncCaller(Generic[_T, _R]):
 
     async def __aexit__(self, kind: object, *error: object) -> None:
         await self.aclose(cancel=kind is not None)
-
-    def __del__(self) -> None:
-        driver = getattr(self, "_driver", None)
-        if driver is not None and not driver.ended:
-            driver.stop(keeps=False)

@@ -160,12 +160,16 @@ class Lanes:
     def _forget_idle(self) -> None:
         """Amortised constant time per lane: the next call comes when their number has doubled."""
         for key, lane in list(self._lanes.items()):
-            # A lane begins to rest before its last item is emitted. So `rests` is read last.
-            if lane.assigned == lane.emitted and not (lane.rests or lane.pinned):
+            if self.is_idle(lane):
                 del self._lanes[key]
                 if self._forget is not None:
                     self._forget(lane)
         self._limit = max(IDLE_LIMIT, 2 * len(self._lanes))
+
+    @staticmethod
+    def is_idle(lane: Lane) -> bool:
+        """Whether it may be forgotten. A lane begins to rest before its last item is emitted: `rests` is read last."""
+        return lane.assigned == lane.emitted and not (lane.rests or lane.pinned)
 
     # ------------------------------------------------------------------------------------------------ calls come
     def admit(self, calls: Sequence[Call]) -> None:

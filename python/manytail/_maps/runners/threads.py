@@ -78,7 +78,6 @@ class ThreadDriver(Driver):
         self._judge = judge
         self._queue: MultiQueue[None, Call] = MultiQueue()
         self._calls = self._queue.add(None)
-        self.next_call: Callable[[], Call] = self._queue.get  # waits for one
         self._output_changed = Event()
         # If `start` is interrupted, the service thread may exist or not. Whoever of it and `join` sets "runs" first
         # decides whether the map runs.
@@ -389,7 +388,7 @@ class ThreadDriver(Driver):
 
     def _make_calls(self, worker: Worker, function: Callable[[Any], Any], timings: Timings) -> None:
         """Make calls, until the map has ended or a call is abandoned."""
-        get, begin, end, inbox = self.next_call, timings.begin, timings.end, self.inbox
+        get, begin, end, inbox = self.calls_of(function, timings), timings.begin, timings.end, self.inbox
         timed, paced = self._timed, self._paced
         next_call: Any = None
         batched = self.scheduler.batched
@@ -430,6 +429,10 @@ class ThreadDriver(Driver):
                 inbox.append(item)
                 if len(inbox) > self.slack:
                     next_call = after_success()
+
+    def calls_of(self, function: Callable[[Any], Any], timings: Timings) -> Callable[[], Call]:
+        """What waits for the next call of a worker. ShutDown: the map has ended."""
+        return self._queue.get
 
     def _begin(self, worker: Worker, call: Call) -> bool:
         """A timed call begins. Returns False if the deadline of the map has passed: the call is not made."""
