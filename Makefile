@@ -20,7 +20,7 @@ FT_MADE := .venv-ft/made
 RIVALS := .venv-rivals
 FT_PIP := $(PIP) --python .venv-ft/bin/python
 SOURCES := setup.py pyproject.toml $(wildcard include/manytail/*.h pyx/manytail/* python/manytail/*.pxd) \
-	$(patsubst %,python/manytail/%.py,executor _lanes _listener _timer queue) $(wildcard python/manytail/broker/*.py) \
+	$(patsubst %,python/manytail/%.py,executor _lanes _listener _locked _timer queue) $(wildcard python/manytail/broker/*.py) \
 	$(patsubst %,python/manytail/mapping/%.py,_leased _ledger _limits) \
 	$(patsubst %,python/manytail/_maps/limits/%.py,blocks leases ledger sections)
 STUBBED = $(patsubst python/manytail/%.pyi,manytail.%,$(wildcard python/manytail/*.pyi)) manytail.mapping

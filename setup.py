@@ -38,7 +38,7 @@ HEADERS = sorted(Path("include").rglob("*.h"))
 BROKER = ("_protocol", "_routing", "_state", "_runtime", "_mailbox", "channel", "connection")
 MAPPING = ("_leased", "_ledger", "_limits")
 NEW_MAPS = ("blocks", "leases", "ledger", "sections")  # in no wheel, as all of _maps
-QUEUES = ("_lanes", "_listener", "_timer", "queue")  # beside the core: optimised for speed, as the core is
+QUEUES = ("_lanes", "_listener", "_locked", "_timer", "queue")  # beside the core: optimised for speed, as the core is
 PLAIN = ["executor", *QUEUES, *(f"mapping/{name}" for name in MAPPING), *(f"broker/{name}" for name in BROKER)]
 PLAIN += [f"_maps/limits/{name}" for name in NEW_MAPS]
 

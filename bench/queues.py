@@ -117,11 +117,6 @@ def rows(prefix: str, build: str, target: float) -> list[Row]:
         fast_row(f"{prefix}queue", "Queue", build, target),
         fast_row(f"{prefix}queue-simple", "SimpleQueue", build, target),
         shared_row(f"{prefix}queue-shared", "Queue", build, target),
-        slow_row(f"{prefix}queue-lifo", "LifoQueue", bound(ours, "LifoQueue"), bound(stdlib, "LifoQueue"), build),
-        slow_row(
-            f"{prefix}queue-priority", "PriorityQueue", bound(ours, "PriorityQueue"), bound(stdlib, "PriorityQueue"),
-            build,
-        ),
         slow_row(
             f"{prefix}queue-overriding", "a subclass of Queue with its own _put and _get", overriding(ours),
             overriding(stdlib), build,

@@ -56,6 +56,22 @@ PAIRS = {
         "put, get = q.publish_many, s.get_many; ten = [None] * 10",
         "put(ten); get(10)",
     ),
+    "queue.Queue put+get": (
+        "from manytail.queue import Queue; q = Queue(); put, get = q.put, q.get",
+        "put(None); get()",
+    ),
+    "queue.Queue bounded put+get, looked up": (
+        "from manytail.queue import Queue; q = Queue(9)",
+        "q.put(None); q.get()",
+    ),
+    "queue.Queue put_nowait+get_nowait+task_done": (
+        "from manytail.queue import Queue; q = Queue(); put, get, done = q.put_nowait, q.get_nowait, q.task_done",
+        "put(None); get(); done()",
+    ),
+    "queue.SimpleQueue put+get": (
+        "from manytail.queue import SimpleQueue; q = SimpleQueue(); put, get = q.put, q.get",
+        "put(None); get()",
+    ),
     "EntryQueue put+get+ack": (
         "from manytail import EntryQueue; q = EntryQueue(); s = q.subscribe(); put, get = q.put, s.get",
         "put(None); get().ack()",

@@ -5,12 +5,10 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from typing_extensions import disjoint_base
 
-from manytail._sync import Condition, Mutex
-
 _T = TypeVar("_T")
 _Q = TypeVar("_Q", bound=type[Any])
 
-def define_put_and_get(cls: _Q) -> _Q:
+def complete(cls: _Q) -> _Q:
     """A decorator for the public subclass. Gives it put and get of its own, because the interpreter calls those faster
     than inherited ones.
     """
@@ -57,36 +55,17 @@ class BaseQueue(Fifo[_T]):
     maxsize: the capacity; a put to a full queue waits. <= 0: no limit. You may assign to it; a larger value wakes
     waiting putters.
 
-    The attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's class exist
-    too. The first use of one of them makes this queue permanently slower, because from then on each put and get takes
-    the mutex. A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in this locked mode from the start.
+    A subclass that overrides `_init`, `_qsize`, `_put` or `_get` is in locked mode: put and get run under its `mutex`,
+    and it has the attributes `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` of the standard library's
+    class. Other queues have none of these; where you need them, use queue.Queue.
     Blocking: one short lock for puts and one for gets, or the mutex in locked mode.
     """
     maxsize: int
-    queue: Any
     unfinished_tasks: int
     def __init__(self, maxsize: int = 0) -> None: ...
     @property
-    def mutex(self) -> Mutex:
-        """The lock of the queue. From the first use of this property on, put and get take it: they wait while you hold
-        it.
-        """
-    @property
-    def not_empty(self) -> Condition:
-        """The condition of `mutex` that getters wait for."""
-    @property
-    def not_full(self) -> Condition:
-        """The condition of `mutex` that putters wait for."""
-    @property
-    def all_tasks_done(self) -> Condition:
-        """The condition of `mutex` that join waits for."""
-    @property
     def is_shutdown(self) -> bool:
         """True once shutdown() has been called."""
-    def _init(self, maxsize: int) -> None: ...
-    def _qsize(self) -> int: ...
-    def _put(self, item: _T) -> None: ...
-    def _get(self) -> _T: ...
     def put(self, item: _T, block: bool = True, timeout: float | None = None) -> None:
         """Append an item. Waits for a free slot if the queue is full.
 

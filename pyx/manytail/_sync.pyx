@@ -11,7 +11,7 @@ Invariants
   ends.
 - A wake-up that a wait does not use goes to another waiter (`forward_wake_up`, or the end of `wait_without_mutex`).
 - In the child of a fork all locks are free, except a Mutex that the forking thread holds, and lists keep what A6 of
-  _waiting.pxd says: of a Mutex after forget_other_threads(). Condition.waits still counts the others.
+  _waiting.pxd says. A Mutex is looked after by its conditions. Condition.waits still counts the others.
 """
 cimport cython
 
@@ -164,21 +164,24 @@ cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
     return MT_OK if mt_load_relaxed_u32(&(<Event>p.of).happened) or (<Event>p.of).times != p.events_seen else WAIT
 
 
-# -------------------------------------------------------------------------------------------- of a queue in locked mode
+# ------------------------------------------------------------------------------------------------------- conditions
+@cython.final
 cdef class Mutex:
-    """The mutex of a queue in locked mode: a threading.Lock that knows which thread holds it, for forks.
+    """The mutex of a Condition: a threading.Lock that knows which thread holds it, for forks.
 
     In the child of a fork it is free unless the thread that forked holds it. A thread of the parent may hold it without
     having got back from acquire(): a blocking acquire takes the lock without the GIL."""
+    cdef object lock            # threading.Lock
+    cdef mt_atomic_uptr holder  # the thread that holds it; 0: none, or a thread that is inside acquire() or release()
 
     def __cinit__(self):
         self.lock = threading.Lock()
 
     def __reduce__(self):
-        raise TypeError("cannot copy or pickle a mutex: it belongs to one queue in this process")
+        raise TypeError("cannot copy or pickle a mutex: threads of this process wait for it")
 
     def __repr__(self):
-        return f"<Mutex of a queue, {'locked' if self.locked() else 'unlocked'}>"
+        return f"<Mutex, {'locked' if self.locked() else 'unlocked'}>"
 
     def acquire(self, blocking=True, timeout=-1):
         """As threading.Lock.acquire."""
@@ -198,10 +201,13 @@ cdef class Mutex:
         return self.lock.locked()
 
     def __enter__(self):
-        return self.acquire()
+        self.lock.acquire()
+        mt_store_relaxed_uptr(&self.holder, PyThread_get_thread_ident())    # relaxed because: as in acquire()
+        return True
 
     def __exit__(self, *error):
-        self.release()
+        mt_store_relaxed_uptr(&self.holder, 0)          # relaxed because: as in acquire()
+        self.lock.release()
 
     cdef int forget_other_threads(self) except -1:
         # relaxed because: the child has one thread
@@ -211,12 +217,19 @@ cdef class Mutex:
         return 0
 
 
+@cython.final
 cdef class Condition:
-    """A condition with the interface of threading.Condition: for a queue and users of its `not_empty`, `not_full` and
-    `all_tasks_done`, and for the Runtime of a broker. mutex: a Mutex, or what has its interface.
+    """A condition with the interface of threading.Condition: for a queue with hooks and users of its `not_empty`,
+    `not_full` and `all_tasks_done`, and for the Runtime of a broker. mutex: a Mutex, or what has its interface.
 
     Unlike with threading.Condition, `wait` holds the mutex when it ends even if a signal handler raises, and a wake-up
-    of a wait that ends so goes to another waiter."""
+    of a wait that ends so goes to another waiter. `wake_all` needs no mutex."""
+    cdef object mutex
+    cdef mt_lock lock           # guards the rest; the mutex cannot: notify does not know whether its caller holds it
+    cdef wait_list waiters
+    cdef mt_atomic_i64 waits    # those on the list, and those that run signal handlers
+    cdef object __weakref__
+    cdef int64_t wake_ups       # so far: tells a wait what it missed while it looked, or ran signal handlers
 
     def __cinit__(self, mutex):
         self.mutex = mutex
@@ -250,15 +263,18 @@ cdef class Condition:
         RuntimeError: the mutex is not held."""
         cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
         check_held(self, "wait")
-        return self.wait_until(deadline, NULL, 0)
+        return self.wait_until(deadline, count_wait(self, 0))
 
     def wait_for(self, predicate, timeout=None):
-        """Wait until predicate() is true, at most `timeout` seconds. Returns what it returned last."""
+        """Wait until predicate() is true, at most `timeout` seconds. Returns what it returned last. A wake_all() of
+        a thread without the mutex, while predicate() runs, lets it look again."""
         cdef int64_t deadline = NEVER if timeout is None else deadline_from(True, max(timeout, 0))
+        cdef int64_t wake_ups
         check_held(self, "wait")
         while True:
+            wake_ups = count_wait(self, 0)
             result = predicate()
-            if result or not self.wait_until(deadline, NULL, 0):
+            if result or not self.wait_until(deadline, wake_ups):
                 return result or predicate()
 
     def notify(self, n=1):
@@ -273,8 +289,8 @@ cdef class Condition:
         check_held(self, "notify")
         self.wake_all()
 
-    cdef bint wake_one(self) noexcept:
-        """Wake the thread that waits longest. False: none waits."""
+    cpdef bint wake_one(self) noexcept:
+        """Wake the thread that waits longest, with the mutex held. False: none waits."""
         cdef wait_node *to_post = NULL
         # relaxed because: who waits was counted before it released the mutex, which the caller has acquired since
         if mt_load_relaxed_i64(&self.waits) == 0:
@@ -286,7 +302,8 @@ cdef class Condition:
         post(to_post)
         return to_post != NULL
 
-    cdef void wake_all(self) noexcept:
+    cpdef void wake_all(self) noexcept:
+        """Wake all waiters, with the mutex or without it."""
         cdef wait_node *to_post = NULL
         enter_lock(&self.lock, False, True)
         self.wake_ups += 1
@@ -294,22 +311,25 @@ cdef class Condition:
         leave_lock(&self.lock, False)
         post(to_post)
 
-    cdef bint wait_until(self, int64_t deadline, mt_atomic_i64 *number, int64_t expected) except -1:
-        """Wait. Returns whether it was notified. Unless `number` is NULL: do not sleep if it is not `expected`.
+    cdef bint wait_until(self, int64_t deadline, int64_t wake_ups) except -1:
+        """Wait. Returns whether it was notified, also since there were so many wake-ups.
 
         again() cannot be used: the mutex is released between joining the list and sleeping, and that may raise."""
         cdef wait_point p
         make_point(&p, &self.waiters, &self.lock, False, True, poll_wake_ups, <void *>self)
         p.forward = forward_wake_up
-        p.events_seen = count_wait(self, 1)
+        p.events_seen = wake_ups
+        count_wait(self, 1)
         try:
-            return wait_without_mutex(self, &p, deadline, number, expected)
+            return wait_without_mutex(self, &p, deadline)
         finally:
             count_wait(self, -1)
 
     def _after_fork(self):
         mt_lock_reset(&self.lock)
         keep_tasks(&self.waiters, PyThread_get_thread_ident())
+        if isinstance(self.mutex, Mutex):
+            (<Mutex>self.mutex).forget_other_threads()
 
 
 cdef int check_held(Condition c, str what) except -1:
@@ -319,7 +339,7 @@ cdef int check_held(Condition c, str what) except -1:
 
 
 cdef int64_t count_wait(Condition c, int64_t change) noexcept:
-    """A wait begins (1) or ends (-1). Returns the number of wake-ups before it."""
+    """A wait begins (1) or ends (-1). Returns the number of wake-ups so far."""
     enter_lock(&c.lock, False, True)
     mt_fetch_add_relaxed_i64(&c.waits, change)      # relaxed because: the caller holds the mutex
     cdef int64_t wake_ups = c.wake_ups
@@ -327,8 +347,7 @@ cdef int64_t count_wait(Condition c, int64_t change) noexcept:
     return wake_ups
 
 
-cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, mt_atomic_i64 *number,
-                             int64_t expected) except -1:
+cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline) except -1:
     cdef long long slice_us = first_slice(True)
     cdef object failure = None
     cdef waiter *w = new_waiter(1, NULL)
@@ -341,11 +360,6 @@ cdef bint wait_without_mutex(Condition c, wait_point *p, int64_t deadline, mt_at
         if r == WAIT:
             finish_wait(p, 1, w, False)
         raise
-    # relaxed because: who changes the number writes it before waking all. Either that has found this waiter, or its use
-    # of the list's lock makes the new number visible here.
-    if r == WAIT and number != NULL and mt_load_relaxed_i64(number) != expected:
-        finish_wait(p, 1, w, False)
-        r = MT_OK if p.woken else MT_TIMEOUT
     if r == WAIT:
         r = sleep_on_lists(p, 1, w, deadline, &slice_us)
     if r == WAIT:

@@ -18,7 +18,7 @@ from support.threads import Threads
 from manytail import EntryQueue, IndexMultiQueue, MultiQueue, PubSubQueue, concurrent_map
 from manytail._sync import Event, Held
 from manytail.executor import KeyedExecutor
-from manytail.queue import LifoQueue, Queue, SimpleQueue
+from manytail.queue import Queue, SimpleQueue
 
 pytestmark = [
     needs_a_timer,
@@ -118,6 +118,13 @@ def pubsub() -> Prepared:
     return call, lambda: (queue.publish("other"), subscriber.get())
 
 
+class LastFirst(Queue[Any]):
+    """In locked mode: it overrides a hook."""
+
+    def _get(self) -> Any:
+        return self.queue.pop()
+
+
 def stdlib_queue(new: Callable[[int], Any], *, repeat: bool) -> Prepared:
     queue = new(8)
 
@@ -203,7 +210,7 @@ CALLS: dict[str, Callable[[], Prepared]] = {
     "block": partial(block, threading.Lock, nested=False),
     "reentrant_block": partial(block, threading.RLock, nested=True),
     "stdlib_queue": partial(stdlib_queue, Queue, repeat=True),
-    "stdlib_queue_in_locked_mode": partial(stdlib_queue, LifoQueue, repeat=False),
+    "stdlib_queue_in_locked_mode": partial(stdlib_queue, LastFirst, repeat=False),
     **{
         prepared.__name__: prepared
         for prepared in (

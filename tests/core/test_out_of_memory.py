@@ -17,7 +17,6 @@ from manytail import Consumer, EntryQueue, IndexMultiQueue, MultiQueue
 from manytail._sections import RunningItem
 from manytail._sync import Event
 from manytail._workpool import Dispatcher, Lane, WorkPool
-from manytail.queue import Queue
 
 _testcapi = pytest.importorskip("_testcapi", reason="this interpreter cannot fail allocations on demand")
 
@@ -242,28 +241,6 @@ def test_no_integer_is_lost(call, selection, numpy):
         return done
 
     each_allocation(attempt, 40)
-
-
-def test_a_queue_that_finds_no_memory_on_its_way_into_locked_mode_loses_nothing():
-    """It has more items than the interpreter keeps blocks of a deque for reuse."""
-    items = [*range(1_200)]
-
-    def attempt(number):
-        queue = Queue()
-        for item in items:
-            queue.put(item)
-        def enter():
-            try:
-                return queue.mutex
-            except RuntimeError as error:  # of threading.Lock()
-                raise MemoryError from error
-
-        done, _ = failing(enter, number)
-        assert queue.unfinished_tasks == len(items)
-        assert [queue.get_nowait() for _ in items] == items
-        return done
-
-    assert each_allocation(attempt, 60) > 0
 
 
 def test_a_running_item_is_usable_after_a_watch_that_finds_no_memory():

@@ -77,18 +77,26 @@ class MultiQueues(Case):
         return self.queue.aget_many(2) if self.many and side.made % 3 == 0 else self.queue.aget()
 
 
+class LastFirst(stdlib.Queue[Any]):
+    """It overrides hooks."""
+
+    def _get(self) -> Any:
+        return self.queue.pop()
+
+
 class Queues(Case):
     """Those of manytail.queue."""
 
     kind = "queue"
 
     def draw(self, random: Random) -> None:
-        self.name = random.choice(["Queue", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"])
+        self.name = random.choice(["Queue", "Queue", "SimpleQueue", "LastFirst"])
         self.ordered = self.name in ("Queue", "SimpleQueue")
         self.hostile = False
 
     def open(self) -> None:
-        self.queue: Any = getattr(stdlib, self.name)(*[self.bound] * (self.name != "SimpleQueue"))
+        make = LastFirst if self.name == "LastFirst" else getattr(stdlib, self.name)
+        self.queue: Any = make(*[self.bound] * (self.name != "SimpleQueue"))
 
     def putting(self, item: Item, random: Random, *wait: Any) -> Call:
         return partial(self.queue.put, item, *wait)
@@ -100,7 +108,7 @@ class Queues(Case):
         if taken is None:
             side.error = ShutDown()
             return None
-        if self.name != "SimpleQueue" and random.random() < 0.05:
+        if self.name == "LastFirst" and random.random() < 0.05:
             with self.queue.mutex:
                 len(self.queue.queue)
         return taken.id  # type: ignore[no-any-return]

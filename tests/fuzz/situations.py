@@ -83,7 +83,7 @@ MAKERS: dict[str, tuple[Callable[[Any], Made], type[Any]]] = {
     "PriorityEntryQueue": (entries, PriorityEntryQueue),
     "SortedEntryQueue": (partial(entries, key=number_of), SortedEntryQueue),
     "LastValueQueue": (partial(entries, key=number_of), LastValueQueue),
-    **{name: (of_stdlib, getattr(stdlib, name)) for name in ("Queue", "SimpleQueue", "LifoQueue", "PriorityQueue")},
+    **{name: (of_stdlib, getattr(stdlib, name)) for name in ("Queue", "SimpleQueue")},
 }
 
 
@@ -238,7 +238,7 @@ class Odd(Situation):
 
     def draw(self) -> None:
         self.shape = self.random.choice([False_, Frozen, Unreadable, NoException])
-        self.place = self.random.choice([sizer, selection, iterable, key, comparison, hashing, call, after])
+        self.place = self.random.choice([sizer, selection, iterable, key, hashing, call, after])
 
     def run(self) -> None:
         error = self.shape()
@@ -279,12 +279,6 @@ def iterable(fails: Fails) -> Place:
 def key(fails: Fails) -> Place:
     queue: Any = SortedEntryQueue("q", key=fails.fail)
     return partial(queue.put, 1), queue.stats
-
-
-def comparison(fails: Fails) -> Place:
-    queue = stdlib.PriorityQueue[Any]()
-    queue.put(0)
-    return partial(queue.put, fails), lambda: (queue.queue.copy(), queue.unfinished_tasks)
 
 
 def hashing(fails: Fails) -> Place:

@@ -25,7 +25,7 @@ KERNELS = [
     *("_wp", "_section_lock"),
     *("_entry", "_eq_keys", "_eq_sorted", "_eq", "_eq_manager", "_eq_cursors", "_eq_capacity"),
     *("_eq_end", "_eq_get", "_eq_put", "_eq_life", "_ps"),
-    *("_root", "_sync", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # of faces that others build on
+    *("_root", "_int64", "_multiqueue", "_entries", "_subscriptions"),  # of faces that others build on
 ]
 # The extension modules from the bottom up: each may cimport or import those before it.
 EXTENSIONS = [
@@ -38,7 +38,7 @@ SHARED = {"manytail", "manytail.errors", "manytail._lifecycle", "manytail._value
 
 # What a part above the core may import from manytail, besides itself.
 ALLOWED = {
-    "queue": SHARED | {"manytail._queue"},
+    "queue": SHARED | {"manytail._locked", "manytail._queue"},
     "executor": SHARED | {"manytail._lanes", "manytail._sync", "manytail._workpool"},
     "broker": SHARED | {"manytail._sections", "manytail._workpool", "manytail._sync", "manytail.executor"},
     "mapping": SHARED | {"manytail._sync", "manytail._timings", "manytail._checks", "manytail._progress"},

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = [path for folder in ("pyx", "include") for path in sorted((ROOT / folder).rglob("*.[ph]*"))]
-MOST = {"lines": 12_317, "statements": 12_372}
+MOST = {"lines": 12_092, "statements": 12_149}
 
 STRING = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
 PROSE_OF_C = re.compile(rf"{STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -1,5 +1,4 @@
-"""Locked mode: what `mutex`, the conditions and `queue` are, how a queue in use enters it, and the hooks of
-subclasses."""
+"""Locked mode: which queues are in it, what `mutex`, the conditions and `queue` are, and the hooks of subclasses."""
 import itertools
 import os
 import random
@@ -9,7 +8,7 @@ from collections import deque
 from functools import partial
 
 import pytest
-from support.counts import count_of_races, part
+from support.counts import part
 from support.process import run_script
 from support.threads import (
     DEADLINE,
@@ -23,17 +22,63 @@ from support.threads import (
     wait_until,
 )
 
-from manytail.queue import Empty, Full, LifoQueue, Queue, ShutDown, SimpleQueue
+from manytail.queue import Empty, Queue, SimpleQueue
 
-from .conftest import locked
+from .conftest import Locked
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts threads and looks at their state")
 
 
+# -------------------------------------------------------------------------------------------- which queues are in it
+OF_THE_MUTEX = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
+
+
+@pytest.mark.parametrize("kind", [Queue, type("Mine", (Queue,), {"put": Queue.put, "qsize": Queue.qsize})])
+def test_an_ordinary_queue_has_no_mutex(kind):
+    q = kind()
+    q.put(1)
+    for name in OF_THE_MUTEX:
+        with pytest.raises(AttributeError, match=rf"{name}: .*queue\.Queue of the standard library"):
+            getattr(q, name)
+        with pytest.raises(AttributeError, match=rf"{name}: .*queue\.Queue of the standard library"):
+            setattr(q, name, deque())
+        assert not hasattr(q, name)
+    with pytest.raises(AttributeError, match=r"unfinished_tasks .*queue\.Queue of the standard library"):
+        q.unfinished_tasks = 0
+    assert (q.unfinished_tasks, q.get()) == (1, 1)
+
+
+@pytest.mark.parametrize("hook", ["_init", "_qsize", "_put", "_get"])
+def test_one_hook_is_enough(hook):
+    class Mine(Queue):
+        pass
+
+    setattr(Mine, hook, lambda self, *arguments: getattr(super(Mine, self), hook)(*arguments))
+
+    class Derived(Mine):
+        pass
+
+    q = Derived()
+    q.put(1)
+    assert (list(q.queue), q.mutex.locked(), q.get(), q.unfinished_tasks) == ([1], False, 1, 1)
+    with pytest.raises(AttributeError, match="its _init has not set it"):
+        getattr(Locked.__new__(Locked), "queue")  # noqa: B009
+
+
+def test_a_hook_that_is_defined_later_changes_no_queue():
+    class Mine(Queue):
+        pass
+
+    q = Mine()
+    Mine._put = lambda self, item: None
+    q.put(1)
+    assert (q.get(), hasattr(q, "mutex"), hasattr(Mine(), "mutex")) == (1, False, True)
+
+
 # -------------------------------------------------------------------------------------------- the mutex, the conditions
 def test_they_are_always_the_same():
-    q = Queue()
-    for name in ("mutex", "not_empty", "not_full", "all_tasks_done", "queue"):
+    q = Locked()
+    for name in OF_THE_MUTEX:
         assert getattr(q, name) is getattr(q, name)
     with q.mutex:
         assert q.not_empty.wait(0) is False
@@ -42,7 +87,7 @@ def test_they_are_always_the_same():
 
 @pytest.mark.parametrize("hold", ["mutex", "not_empty", "not_full", "all_tasks_done"])
 def test_holding_the_mutex_excludes_put_and_get(hold):
-    q = Queue()
+    q = Locked()
     q.put(1)
     with Threads() as threads:
         with getattr(q, hold):
@@ -54,88 +99,8 @@ def test_holding_the_mutex_excludes_put_and_get(hold):
     assert q.qsize() == 1
 
 
-def test_threads_that_ask_at_once_get_one_mutex():
-    for _ in range(200):
-        q = Queue()
-        for n in range(5):
-            q.put(n)
-        mutexes = run_all(*[lambda q=q: (q.mutex, list(q.queue))] * 3)
-        assert all(mutex is q.mutex and items == [0, 1, 2, 3, 4] for mutex, items in mutexes)
-
-
-def test_no_item_or_task_is_missing_while_another_thread_enters_locked_mode():
-    """Without the GIL the mutex is there before they are counted."""
-    for _ in range(count_of_races(10, 100)):
-        q, entered, seen = Queue(), threading.Event(), set()
-        for n in range(100_000):
-            q.put(n)
-
-        def enter(q=q, entered=entered):
-            assert q.mutex
-            entered.set()
-
-        def watch(q=q, entered=entered, seen=seen):
-            while not entered.is_set():
-                seen.update((q.unfinished_tasks, q.qsize()))
-            seen.update((q.unfinished_tasks, q.qsize()))
-
-        run_all(enter, watch, watch)
-        assert seen == {100_000}
-
-
-def test_items_and_tasks_stay():
-    q = Queue(5)
-    for n in range(5):
-        q.put(n)
-    assert q.get() == 0
-    q.task_done()
-    assert list(q.queue) == [1, 2, 3, 4]
-    assert (q.qsize(), q.unfinished_tasks, q.full()) == (4, 4, False)
-    q.put(5)
-    with pytest.raises(Full):
-        q.put_nowait(6)
-    assert [q.get() for _ in range(5)] == [1, 2, 3, 4, 5]
-    for _ in range(5):
-        q.task_done()
-    with pytest.raises(ValueError, match="too many"):
-        q.task_done()
-    assert q.join()
-
-
-def test_who_waits_goes_on_waiting_in_locked_mode():
-    empty, full, tasks = Queue(), Queue(1), Queue()
-    full.put(1)
-    tasks.put(1)
-    with Threads() as threads:
-        getter, putter, joiner = threads.start(empty.get), threads.start(full.put, 2), threads.start(tasks.join)
-        wait_asleep(getter, putter, joiner)
-        for q in (empty, full, tasks):
-            wait_until(lambda mutex=q.mutex: not mutex.locked())    # who waits takes it for a moment when it moves
-        wait_asleep(getter, putter, joiner)
-        assert all(call.is_alive() for call in (getter, putter, joiner))
-        empty.put(3)
-        assert getter.result() == 3
-        assert full.get() == 1
-        putter.result()
-        assert full.get(timeout=LONG) == 2
-        tasks.task_done()
-        assert joiner.result() is True
-
-
-def test_shutdown_comes_along():
-    q = Queue()
-    q.put(1)
-    q.shutdown()
-    assert list(q.queue) == [1]
-    with pytest.raises(ShutDown):
-        q.put(2)
-    assert q.get() == 1
-    with pytest.raises(ShutDown):
-        q.get()
-
-
 def test_a_purge_as_programs_do_it():
-    q = Queue(3)
+    q = Locked(3)
     for n in range(3):
         q.put(n)
     with Threads() as threads:
@@ -159,7 +124,7 @@ def test_a_purge_as_programs_do_it():
 
 
 def test_waiting_for_a_condition_of_the_queue():
-    q = Queue(1)
+    q = Locked(1)
     with Threads() as threads:
         def wait():
             with q.not_empty:
@@ -178,7 +143,7 @@ def test_waiting_for_a_condition_of_the_queue():
 
 
 def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
-    q = Queue()
+    q = Locked()
     with q.not_empty:
         with acting_when(lambda: "1 waiting" in repr(q.not_empty), ctrl_c), pytest.raises(KeyboardInterrupt):
             q.not_empty.wait()
@@ -190,7 +155,7 @@ def test_ctrl_c_in_a_condition_leaves_the_mutex_held():
 @pytest.mark.parametrize("call", ["get", "put"])
 def test_ctrl_c_passes_a_wake_up_on(call):
     """The main thread is notified, and interrupted before it has the mutex: the other waiting thread is woken."""
-    q = locked(1)
+    q = Locked(1)
     if call == "put":
         q.put(0)
     condition = q.not_empty if call == "get" else q.not_full
@@ -223,12 +188,12 @@ def test_ctrl_c_passes_a_wake_up_on(call):
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
-    """Putters, getters, task_done and join run while another thread asks for the mutex at a random moment."""
+def test_a_queue_whose_mutex_others_hold_loses_nothing():
+    """Putters, getters, task_done and join run while another thread takes the mutex at a random moment."""
     luck = random.Random(7)
     with switching_often():
         for _ in range(60):
-            q, got, number, each = Queue(luck.choice([0, 1, 7])), [], 2, 150
+            q, got, number, each = Locked(luck.choice([0, 1, 7])), [], 2, 150
 
             def put(first, q=q, each=each):
                 for n in range(each):
@@ -241,7 +206,7 @@ def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
                     q.task_done()
                 got.append(mine)
 
-            def enter(q=q, calls_before=luck.randrange(200)):
+            def hold(q=q, calls_before=luck.randrange(200)):
                 for _ in range(calls_before):
                     q.qsize()
                 with q.mutex:
@@ -249,7 +214,7 @@ def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
                     assert q.unfinished_tasks >= inside
                     assert len(q.queue) == inside, "somebody else was let in"
 
-            run_all(*[partial(put, first) for first in range(number)], *[get] * number, enter, q.join)
+            run_all(*[partial(put, first) for first in range(number)], *[get] * number, hold, q.join)
             assert q.join(DEADLINE)
             assert (q.qsize(), q.unfinished_tasks) == (0, 0)
             every = [(first, n) for first in range(number) for n in range(each)]
@@ -262,7 +227,7 @@ def test_a_queue_in_use_enters_locked_mode_and_loses_nothing():
 
 def test_a_maxsize_that_is_assigned_during_a_call():
     """The call looks at one of the two."""
-    q = locked(1)
+    q = Locked(1)
     with Threads() as threads:
         with q.mutex:
             full = threads.start(q.full)
@@ -278,6 +243,25 @@ def test_a_maxsize_that_is_assigned_during_a_call():
     q = Unbinds(1)
     q.put_nowait(1)
     assert q.get_nowait() == 1
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_maxsize_that_is_assigned_while_a_put_looks_is_not_missed(look):
+    """Another thread assigns it without the mutex, when the put has read the old one. It would sleep for ever."""
+    class Late(Queue):
+        looks = 0
+
+        def _qsize(self):
+            self.looks += 1
+            if self.looks == look:
+                run_all(lambda: setattr(self, "maxsize", 2))
+            return super()._qsize()
+
+    q = Late(1)
+    q._put(0)
+    with Threads() as threads:
+        threads.start(q.put, 1).result()
+    assert list(q.queue) == [0, 1]
 
 
 # ------------------------------------------------------------------------------------------------ hooks
@@ -410,7 +394,7 @@ def test_put_nowait_and_get_nowait_go_through_overridden_put_and_get():
         q.get_nowait()
 
 
-@pytest.mark.parametrize("base", [Queue, LifoQueue])
+@pytest.mark.parametrize("base", [Queue, Locked])
 def test_empty_and_full_do_not_go_through_an_overridden_qsize(base):
     class Mine(base):
         def qsize(self):
@@ -447,7 +431,7 @@ def test_hooks_may_be_some_of_them():
 @pytest.mark.parametrize("name", ["maxsize", "queue"])
 def test_an_attribute_may_be_assigned_while_others_read_it(name):
     """Without the GIL a reader must not be left with an object that the assignment frees."""
-    q = locked()
+    q = Locked()
     first = 10**9
     make, number_of = {"maxsize": (int, int), "queue": (lambda n: deque([n]), lambda items: items[0])}[name]
     setattr(q, name, make(first))
@@ -464,10 +448,18 @@ def test_an_attribute_may_be_assigned_while_others_read_it(name):
 
 
 # ------------------------------------------------------------------------------------------------ memory, processes
-@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "LifoQueue"])
+LOCKED = """
+from manytail.queue import Queue, SimpleQueue
+class Locked(Queue):
+    def _put(self, item):
+        super()._put(item)
+"""
+
+
+@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "Locked"])
 def test_queues_nested_deep_are_freed(kind):
-    assert run_script(f"""
-from manytail.queue import {kind} as kind
+    assert run_script(LOCKED + f"""
+kind = {kind}
 inner = kind()
 for _ in range({part(200_000)}):
     outer = kind()
@@ -492,9 +484,6 @@ def test_a_finalizer_puts_into_the_queue_that_lets_it_go():
         q.get()
         assert q.get(timeout=DEADLINE) == "from the finalizer"
         q.put(Puts(q))
-    q = Queue()
-    q.put(Puts(q))
-    assert len(q.queue) == 1            # entering locked mode drops no item
 
 
 FORKING = """
@@ -509,7 +498,7 @@ def stay():
 
 def fork(script):
     """It forks beside threads."""
-    run_script(FORKING + script, "-Wignore::DeprecationWarning")
+    run_script(FORKING + LOCKED + script, "-Wignore::DeprecationWarning")
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -518,17 +507,16 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @forks
 def test_queues_work_after_fork():
     fork("""
-from manytail.queue import PriorityQueue, Queue, SimpleQueue
 class Slow(Queue):
     def _put(self, item):
         if item == "slow":
             stay()
         super()._put(item)
-waiting, slow = [Queue(), SimpleQueue(), PriorityQueue()], Slow()
+waiting, slow = [Queue(), SimpleQueue(), Locked()], Slow()
 ends = [thread(q.get) for q in waiting] + [thread(waiting[0].join), thread(slow.put, "slow")]
 inside.wait()
 def child():
-    for q in (*waiting, slow, Queue(1)):
+    for q in (*waiting, slow, Queue(1), Locked(1)):
         q.put(1)
         assert q.get(timeout=60) == 1, q
 in_child(child)
@@ -538,29 +526,6 @@ for q in waiting:
 waiting[0].task_done()
 for end in ends:
     end()
-""")
-
-
-@forks
-def test_a_fork_while_a_queue_is_about_to_enter_locked_mode():
-    """The queue is registered for forks before its mutex is set. Another thread may fork in between, or before."""
-    fork("""
-from manytail import _lifecycle
-from manytail.queue import Queue
-q, forked, ref = Queue(), [], _lifecycle.ref
-def child():
-    q.put(1)
-    assert q.get(timeout=60) == 1
-    assert not q.mutex.locked()
-def fork(owner, forget):
-    if owner is q:
-        _lifecycle.ref = ref
-        forked.append(in_child(child))
-    return ref(owner, forget)
-q._after_fork()
-_lifecycle.ref = fork
-q.mutex
-assert len(forked) == 1
 """)
 
 
@@ -580,8 +545,7 @@ class Slow:
             stay()
         return taken
 threading.Lock = Slow
-from manytail.queue import LifoQueue
-q = LifoQueue()
+q = Locked()
 threading.Lock = Lock
 def child():
     q.put(2)
@@ -601,42 +565,10 @@ end()
 """)
 
 
-@forks
-def test_a_fork_while_another_thread_enters_locked_mode():
-    """The child completes the move. Without the GIL that thread may wait for a lock when another one forks; here it
-    waits in a deque of Python code."""
-    fork("""
-deque = collections.deque
-class Slow(deque):
-    def append(self, item):
-        if item == "slow":
-            stay()
-        super().append(item)
-collections.deque = Slow
-from manytail.queue import Queue
-collections.deque = deque
-items = [1, "slow", 2]
-q = Queue()
-for item in items:
-    q.put(item)
-end = thread(lambda: q.mutex)
-inside.wait()
-def all_are_there():
-    go_on.set()
-    assert q.unfinished_tasks == 3
-    assert [q.get(timeout=60) for _ in items] == items
-in_child(all_are_there)
-go_on.set()
-end()
-all_are_there()
-""")
-
-
 def test_daemons_that_wait_do_not_hold_up_the_end():
-    assert run_script("""
+    assert run_script(LOCKED + """
 import threading
-from manytail.queue import PriorityQueue, Queue, SimpleQueue
-for kind in (Queue, SimpleQueue, PriorityQueue):
+for kind in (Queue, SimpleQueue, Locked):
     threading.Thread(target=kind().get, daemon=True).start()
 print("done")
 """) == "done\n"

@@ -1,17 +1,17 @@
-"""The pairs of manytail.queue: in kernel mode, in locked mode, and with hooks of a subclass."""
+"""The pairs of manytail.queue: in kernel mode, and in locked mode."""
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from manytail.queue import LifoQueue, Queue, SimpleQueue
+from manytail.queue import Queue, SimpleQueue
 
 from .pairs import Anew, Full, Join, Larger, Pair, pairs
 
 
-def locked(maxsize: int = 0) -> Any:
-    """A Queue that has entered locked mode."""
-    queue: Queue[Any] = Queue(maxsize)
-    assert not queue.mutex.locked()
-    return queue
+class Locked(Queue[Any]):
+    """A Queue in locked mode: it overrides a hook."""
+
+    def _put(self, item: Any) -> None:
+        super()._put(item)
 
 
 class Get(Pair):
@@ -43,7 +43,7 @@ OF_QUEUES: dict[str, tuple[type[Pair], ...]] = {
     "get/put": (Get,), "put/get": (Full, Get), "put/maxsize": (Larger, Get), "join/task_done": (Join, Get),
     "get/shutdown": (Anew, Get), "put/shutdown": (Anew, Full, Get), "join/shutdown": (JoinShutdown, Get),
 }
-KINDS = {"kernel": Queue, "locked": locked, "lifo": LifoQueue}
+KINDS = {"kernel": Queue, "locked": Locked}
 QUEUE_PAIRS = pairs({
     "simple get/put": (Get, {"make": staticmethod(lambda maxsize: SimpleQueue())}),
     **{

@@ -5,19 +5,18 @@ from collections import deque
 from support.threads import DEADLINE, Task
 
 from manytail._sections import Sections
-from manytail._sync import Event
-from manytail.queue import Queue
+from manytail._sync import Condition, Event, Mutex
 
 from .pairs import Pair, Wait
 
 
 class OfMutex(Pair):
-    """queue.mutex, which is held whenever a round begins."""
+    """It is held whenever a round begins."""
 
     has_async = False
 
     def __init__(self) -> None:
-        self.mutex = Queue().mutex
+        self.mutex = Mutex()
         self.mutex.acquire()
 
     def waiting(self) -> Wait:
@@ -28,12 +27,12 @@ class OfMutex(Pair):
 
 
 class OfCondition(Pair):
-    """queue.not_empty, for users who count tokens of their own."""
+    """Its users count tokens."""
 
     has_async = False
 
     def __init__(self) -> None:
-        self.condition = Queue().not_empty
+        self.condition = Condition(Mutex())
         self.tokens = 0
 
     def waiting(self) -> Wait:

@@ -155,12 +155,6 @@ def subscriber_of(item: Any) -> Any:
     return subscriber
 
 
-def by_priority(item: Any) -> Any:
-    queue = stdlib_queue("PriorityQueue")()
-    queue.put(item)
-    return queue
-
-
 SAMPLES = {
     "manytail.MultiQueue": Sample(
         multiqueue("MultiQueue"),
@@ -192,8 +186,6 @@ SAMPLES = {
         lambda: pubsub().subscribe(), None, owns=(subscriber_of,), close="close"
     ),
     "manytail.queue.Queue": Sample(stdlib_queue("Queue"), put=own, base=True),
-    "manytail.queue.LifoQueue": Sample(stdlib_queue("LifoQueue"), put=own, base=True),
-    "manytail.queue.PriorityQueue": Sample(stdlib_queue("PriorityQueue"), owns=(by_priority,), base=True),
     "manytail.queue.SimpleQueue": Sample(stdlib_queue("SimpleQueue"), put=own, base=True, has_init=False),
     "manytail.executor.KeyedExecutor": Sample(executor, (1,), base=True),
     "manytail.executor.Lane": Sample(lane, None),
@@ -210,9 +202,10 @@ def is_value(cls: type) -> bool:
 
 
 def public_classes() -> Iterator[tuple[str, type]]:
+    """Of manytail: LifoQueue and PriorityQueue are the standard library's."""
     for module in MODULES:
         it = importlib.import_module(module)
         for name in it.__all__:
             found = getattr(it, name)
-            if inspect.isclass(found) and not is_value(found):
+            if inspect.isclass(found) and found.__module__ != "queue" and not is_value(found):
                 yield f"{module}.{name}", found
