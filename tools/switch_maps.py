@@ -208,17 +208,16 @@ def tests() -> None:
     edit("tests/packaging/test_wheel.py", (
         'PLAIN += ["mapping/_ledger", "mapping/_limits"]',
         'PLAIN += [f"mapping/limits/{name}" for name in ("blocks", "leases", "ledger", "sections")]'))  # fmt: skip
-    # `fatal` as a callable sees errors that fn raised, and a window of frames ends its growth at 256 MB, not 256 MiB.
-    edit("tests/arrow/test_map_arrow.py", ('errors="drop", fatal=lambda error: True', 'errors="drop", fatal=KeyError'))
+    # `fatal` sees errors that fn raised, and a window of frames ends its growth at 256 MB, not 256 MiB.
+    edit("tests/arrow/test_map_arrow.py", ("""    with pytest.raises(KeyError):
+        list(map_arrow(lambda row: row.n, NUMBERS, LONG, errors="drop", fatal=lambda error: True, **options))
+""", """    options["fatal"] = lambda error: True  # is asked about errors that fn raised: none
+    others = rows_of(map_arrow(lambda row: row.n, NUMBERS, LONG, errors="drop", **options))
+    assert [row["n"] for row in others] == [row["n"] for row in rows if not row["_error"]]
+"""))  # fmt: skip
     edit("tests/arrow/test_runner.py", ("size = (1 << 20) - 64  # of", "size = 1_000_000  # of"))
-    edit("tests/support/maps.py", ("from manytail.mapping._threads import Thread\n", ""), (
-        '''    """Names of the threads of maps and Callers. Not those whose start was interrupted: `threading` lists them, and they
-    never run."""
-    ours = [one for one in threading.enumerate() if one.name.startswith("manytail-")]
-    return [one.name for one in ours if not isinstance(one, Thread) or one._fate.get("runs", True)]
-''', '''    """Names of the threads of maps and Callers."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("manytail-")]
-'''))  # fmt: skip
+    edit("tests/support/maps.py", ("manytail.mapping._threads", "manytail.mapping.runners.threads"), (
+        'one._fate.get("runs", True)', 'one.driver._claim.get("runs", True)'))  # fmt: skip
     edit("tests/support/process.py", (
         '# The tests run on the new maps (see `new_maps`): so do their scripts.\n', ""), (
         'BEGIN = "import support.new_maps\\n" if "support.new_maps" in sys.modules else ""\n', 'BEGIN = ""\n'))  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from support.threads import DEADLINE, Threads, wait_until
 
 from manytail._maps import Caller, DeadlineExceeded, Retry, RetryLater, TooManyFailures, concurrent_map
+from manytail._maps.runners import threads
 
 
 def double(item):
@@ -258,3 +259,32 @@ def test_a_service_thread_that_cannot_be_started_fails_the_map_or_the_caller(mon
         caller.submit(1).result(DEADLINE)
     assert "can't start new thread" in str(raised.value.__cause__ or raised.value)  # the item came after it, or before
     caller.close()
+
+
+@pytest.mark.thread_unsafe(reason="replaces the threads of all maps")
+def test_the_end_waits_for_the_service_thread_though_who_started_it_has_not_gone_on(monkeypatch):
+    joined, ended = threading.Event(), threading.Event()
+
+    class Service(threads.Thread):
+        def run(self):
+            super().run()
+            if self.name == "manytail-service":
+                joined.wait(DEADLINE)
+
+        def start(self):
+            super().start()
+            if self.name == "manytail-service":
+                ended.wait(DEADLINE)
+
+        def join(self, timeout=None):
+            if self.name == "manytail-service":
+                joined.set()
+            super().join(timeout)
+
+    monkeypatch.setattr(threads, "Thread", Service)
+    try:
+        assert list(concurrent_map(str, range(3), workers=2)) == ["0", "1", "2"]
+        assert joined.is_set()
+    finally:
+        joined.set()
+        ended.set()

@@ -254,8 +254,11 @@ class ThreadDriver(Driver):
     def _start_service(self) -> None:
         """In a thread that ends with this."""
         try:
-            self._threads.append(self._start_thread(self._serve, "manytail-service"))
+            thread = Thread(self, self._serve, "manytail-service")
+            self._threads.append(thread)  # before it runs: whoever waits for its end finds it there
+            thread.start()
         except BaseException as error:  # the system has no other thread to give
+            self._threads.clear()
             if self._claim.setdefault("runs", True):
                 self.crash(error)
                 self._count_ended()
