@@ -11,6 +11,8 @@ from support.threads import LONG, Threads, wait_until
 from manytail._maps import Budget, Concurrency, DeadlineExceeded, Rate, Shared, SharedUnavailable, concurrent_map
 from manytail._maps.database.limits import LimitStore
 from manytail._maps.limits.exchange import Exchange, exchange_of
+from manytail._maps.limits.grants import Answer, Terms
+from manytail._maps.limits.leases import LeasedTokens, Requests
 
 pytestmark = pytest.mark.thread_unsafe(reason="a database of its own for each test")
 
@@ -95,11 +97,11 @@ def test_the_deadline_does_not_wait_for_an_answer(sqlite, monkeypatch):
     wait_until(lambda: not reserved(sqlite), "all to be returned")
 
 
-def test_a_pause_that_comes_during_an_exchange_is_told_in_the_next_one(sqlite):
-    """The answer knows nothing of it: it must not count as told."""
-    from manytail._maps.limits.grants import Answer
-
-    account = Rate(9.0, shared=Shared(sqlite.url, "a"), name="calls")._account
+def test_a_pause_that_comes_during_an_exchange_is_told_in_the_next_one():
+    """The answer knows nothing of it: it must not count as told. No thread exchanges what the account has to tell."""
+    terms = Terms(9.0, 1.0)
+    account = LeasedTokens(None, False, None, terms.interval, terms.burst, terms.per)
+    account.lease_from(Requests(b"process", lambda: True), b"rate:calls", b"rate:calls", terms)
     assert account.report(0.0, False, 10.0, []).pause == 0.0
     account.pause(40.0)
     account.answered(Answer(0.0, account.terms), 0.0, 0.0, 11.0, [])
