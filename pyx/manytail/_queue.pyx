@@ -245,7 +245,7 @@ cdef class BaseQueue(Fifo):
     cdef bint overrides_put, overrides_get      # whether the class does: then put_nowait and get_nowait call those
     cdef mt_atomic_u32 made     # __init__ was called
     cdef mt_atomic_u32 ended    # shutdown() was called
-    cdef mt_atomic_i64 unfinished       # unfinished_tasks in locked mode, where who needs the exact number has the mutex
+    cdef mt_atomic_i64 unfinished       # unfinished_tasks in locked mode; who needs the exact number has the mutex
 
     def __cinit__(self, *args, **options):
         cdef object cls = type(self)

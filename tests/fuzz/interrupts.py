@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 
 Stack = FrameType | None  # its innermost frame
@@ -18,11 +18,14 @@ def raise_interrupt() -> None:
     raise Interrupt
 
 
-def inside(code: CodeType) -> Callable[[Stack], bool]:
-    """Whether a call of it runs."""
+def inside(code: CodeType, hooks: Sequence[CodeType] = ()) -> Callable[[Stack], bool]:
+    """Whether a call of it runs, and none of the hooks. Those run under a mutex of the queue: a handler that used the
+    queue there would wait for its own thread, and what it raises there loses the item, as with queue.Queue."""
 
     def is_inside(frame: Stack) -> bool:
         while frame is not None and frame.f_code is not code:
+            if frame.f_code in hooks:
+                return False
             frame = frame.f_back
         return frame is not None
 

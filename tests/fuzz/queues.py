@@ -88,6 +88,7 @@ class Queues(Case):
     """Those of manytail.queue."""
 
     kind = "queue"
+    hooks = (LastFirst._get.__code__,)
 
     def draw(self, random: Random) -> None:
         self.name = random.choice(["Queue", "Queue", "SimpleQueue", "LastFirst"])

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from types import CodeType
 from typing import Any
 
 from support.forks import status_of_child
@@ -88,6 +89,7 @@ class Case:
     no bytecode runs between the end of a call and its caller."""
 
     kind: str
+    hooks: tuple[CodeType, ...] = ()  # the Python functions that the structure calls under a mutex
     actions = ("return", "raise", "put", "get", "wait")  # what a handler may do
     puts = 0.4  # how often the main thread puts
     tells = True  # whether an interrupted call has put nothing
@@ -254,7 +256,7 @@ class Case:
     def meddle(self) -> None:
         """What the main thread does: calls under a timer."""
         random = self.random
-        with Interrupted(inside(Side.make.__code__)) as interrupted:
+        with Interrupted(inside(Side.make.__code__, self.hooks)) as interrupted:
             for _ in range(self.steps):
                 action = random.choice([one for one in self.acts if one in self.actions] or ["return"])
                 interrupted.after([random.expovariate(1 / self.delays)], partial(self.handle, action))
