@@ -165,6 +165,20 @@ cdef int poll_event(wait_point *p, bint parking) noexcept nogil:
 
 
 # ------------------------------------------------------------------------------------------------------- conditions
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char *where) except *   # fails with 1 or -1
+    void Py_LeaveRecursiveCall()
+
+
+cdef int need_calls(int depth) except -1:
+    """RecursionError: so many nested calls are not left. Asked before a mutex is taken: its release makes calls too."""
+    Py_EnterRecursiveCall(b" while taking a mutex")
+    try:
+        return need_calls(depth - 1) if depth > 1 else 0
+    finally:
+        Py_LeaveRecursiveCall()
+
+
 @cython.final
 cdef class Mutex:
     """The mutex of a Condition: a threading.Lock that knows which thread holds it, for forks.
@@ -185,6 +199,7 @@ cdef class Mutex:
 
     def acquire(self, blocking=True, timeout=-1):
         """As threading.Lock.acquire."""
+        need_calls(4)
         if not self.lock.acquire(blocking, timeout):
             return False
         # relaxed because: the child of a fork reads it, which has one thread
@@ -201,6 +216,7 @@ cdef class Mutex:
         return self.lock.locked()
 
     def __enter__(self):
+        need_calls(4)
         self.lock.acquire()
         mt_store_relaxed_uptr(&self.holder, PyThread_get_thread_ident())    # relaxed because: as in acquire()
         return True

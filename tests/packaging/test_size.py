@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = [path for folder in ("pyx", "include") for path in sorted((ROOT / folder).rglob("*.[ph]*"))]
-MOST = {"lines": 12_092, "statements": 12_149}
+MOST = {"lines": 12_103, "statements": 12_160}
 
 STRING = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
 PROSE_OF_C = re.compile(rf"{STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -3,8 +3,10 @@ import itertools
 import os
 import random
 import signal
+import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -572,3 +574,19 @@ for kind in (Queue, SimpleQueue, Locked):
     threading.Thread(target=kind().get, daemon=True).start()
 print("done")
 """) == "done\n"
+
+
+def test_a_recursion_that_is_too_deep_leaves_the_mutex_free():
+    def at(depth, then):
+        return at(depth - 1, then) if depth else then()
+
+    def held(queue):
+        with queue.mutex:
+            return 1
+
+    for use in (held, lambda queue: queue.put(1), lambda queue: queue.put_nowait(1), lambda queue: queue.qsize()):
+        for depth in range(sys.getrecursionlimit() - 60, sys.getrecursionlimit()):
+            queue = Locked()
+            with suppress(RecursionError):
+                at(depth, partial(use, queue))
+            assert not queue.mutex.locked()
