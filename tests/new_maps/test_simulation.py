@@ -64,6 +64,16 @@ def plant(owner, method, old, new, monkeypatch):
     monkeypatch.setattr(owner, method, found["make"](owner))
 
 
+def expect_found(worlds, **options):
+    """That one of the first worlds breaks a promise."""
+    for seed in range(worlds):
+        try:
+            world.run(seed, **options)
+        except Exception:  # also what the broken code raises
+            return
+    raise AssertionError("no world has found it")
+
+
 # Class, method, what is replaced, and by what.
 FAULTS = [
     (Lanes, "finished", "lane.held -= 1", "pass"),
@@ -153,12 +163,7 @@ FAULTS_OF_LIMITS = [
 @pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS_OF_LIMITS, ids=named)
 def test_a_planted_fault_of_limits_is_found(owner, method, old, new, monkeypatch):
     plant(owner, method, old, new, monkeypatch)
-    for seed in range(150):
-        try:
-            world.run(seed, has_limits=True)
-        except Exception:  # also what the broken code raises
-            return
-    raise AssertionError("no world has found it")
+    expect_found(150, has_limits=True)
 
 
 FAULTS_OF_CHUNKS = [
@@ -174,21 +179,11 @@ FAULTS_OF_CHUNKS = [
 @pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS_OF_CHUNKS, ids=named)
 def test_a_planted_fault_of_chunks_is_found(owner, method, old, new, monkeypatch):
     plant(owner, method, old, new, monkeypatch)
-    for seed in range(300):
-        try:
-            world.run(seed, in_chunks=True)
-        except Exception:  # also what the broken code raises
-            return
-    raise AssertionError("no world has found it")
+    expect_found(300, in_chunks=True)
 
 
 @pytest.mark.thread_unsafe(reason="changes a class")
 @pytest.mark.parametrize(("owner", "method", "old", "new"), FAULTS, ids=named)
 def test_a_planted_fault_is_found(owner, method, old, new, monkeypatch):
     plant(owner, method, old, new, monkeypatch)
-    for seed in range(1_500):
-        try:
-            world.run(seed)
-        except Exception:  # also what the broken code raises
-            return
-    raise AssertionError("no world has found it")
+    expect_found(1_500)
